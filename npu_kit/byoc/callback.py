@@ -1,0 +1,66 @@
+"""Brings an error in a callback through TVM as it was raised.
+
+TVM hands exactly KeyError, ValueError and MemoryError through; every other class, their subclasses and
+KeyboardInterrupt arrive as RuntimeError. So the callback puts its error aside, and the caller takes it from there.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+_KEPT_BY_TVM = (KeyError, ValueError, MemoryError)
+
+
+class _Waiting(threading.local):
+    """The errors put aside for the calls of ``call_through`` that run in this thread, innermost last."""
+
+    def __init__(self) -> None:
+        self.slots: list[list[BaseException]] = []
+
+
+_waiting = _Waiting()
+
+
+def guarded(callback: Callable[..., Result]) -> Callable[..., Result]:
+    """``callback`` in a form to register with TVM: an error keeps its class where someone waits for it, else its words.
+
+    Under ``call_through`` the caller gets the error itself. Under a plain VirtualMachine the message of TVM's
+    RuntimeError begins with the class.
+    """
+
+    @functools.wraps(callback)
+    def call(*arguments: Any) -> Result:
+        try:
+            return callback(*arguments)
+        except BaseException as error:  # KeyboardInterrupt too: TVM would make it a RuntimeError without a message
+            if _waiting.slots:
+                _waiting.slots[-1].append(error)
+            if type(error) in _KEPT_BY_TVM:
+                raise
+            raise RuntimeError(describe(error)) from error
+
+    return call
+
+
+def call_through(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call TVM; an error raised in a guarded callback comes out with its own class, message and frames."""
+    slot: list[BaseException] = []
+    _waiting.slots.append(slot)
+    try:
+        return function(*arguments)
+    except BaseException as raised:
+        error = slot[-1] if slot else raised
+    finally:
+        _waiting.slots.pop()
+    raise error  # outside of the handler, so that TVM's copy does not become its context
+
+
+def describe(error: BaseException) -> str:
+    """The class of ``error``, its message, and the notes on it, such as the node that failed."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    return "; ".join([f"{type(error).__name__}: {error}".rstrip(": "), *notes])

@@ -1,0 +1,115 @@
+"""Compiles a Relax module for the NPU and the host: partition, codegen, TVM's own build for the rest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from npu_kit.byoc import registration
+from npu_kit.byoc.artefact import export
+from npu_kit.byoc.callback import call_through
+from npu_kit.byoc.codegen import GeneratedRegion, generate, write_options
+from npu_kit.byoc.guard import verify_depth, verify_host
+from npu_kit.byoc.package import Settings, Tile
+from npu_kit.byoc.partition import partition
+from npu_kit.byoc.report import Partition
+from npu_kit.byoc.running import RunnableModel, parameters_of
+from npu_kit.byoc.walk import model_functions
+from npu_kit.graph.ir import Graph
+from npu_kit.hw.presets import load_spec
+from npu_kit.hw.spec import NpuSpec
+from npu_kit.plan.ir import Plan
+
+
+class Compiled(RunnableModel):
+    """A compiled model, and everything that was decided on the way. Made by ``compile``."""
+
+    def __init__(
+        self, executable: Any, partition: Partition, regions: Sequence[GeneratedRegion], settings: Settings
+    ) -> None:
+        entry, function = model_functions(partition.module)[0]
+        # executable.mod: VirtualMachine(executable) links an empty C module first and so needs a C compiler.
+        super().__init__(executable.mod, str(entry.name_hint), parameters_of(function))
+        self._executable, self._partition, self._settings = executable, partition, settings
+        self._graphs = tuple(region.graph for region in regions)
+        self._plans = tuple(region.plan for region in regions)
+
+    @property
+    def executable(self) -> Any:
+        """TVM's executable, for one's own machine: ``relax.VirtualMachine(c.executable.mod, tvm.cpu())``."""
+        return self._executable
+
+    @property
+    def partition(self) -> Partition:
+        """What went to the NPU, and why."""
+        return self._partition
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The JSON graph of each region, in the order of ``partition.regions``."""
+        return self._graphs
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plan of each region, in the order of ``partition.regions``."""
+        return self._plans
+
+    @property
+    def mode(self) -> str:
+        """How regions run: "fast" or "step"."""
+        return self._settings.mode
+
+    def export(self, path: str | os.PathLike[str]) -> Path:
+        """Write a shared library and its manifest, for ``npu_kit.load``; ToolError where there is no C compiler."""
+        return export(self, self._executable, path)
+
+    def __repr__(self) -> str:
+        return f"Compiled({self._partition.report.summary} mode={self.mode!r})"
+
+
+def compile(
+    mod: Any,
+    spec: str | NpuSpec = "example",
+    patterns: Any = None,
+    merge: Any = "safe",
+    bind_constants: bool = False,
+    *,
+    tile: Tile = None,
+    power_mode: str | None = None,
+    mode: str = "fast",
+) -> Compiled:
+    """Compile a Relax module; needs no C compiler.
+
+    Args:
+        mod: the module; its entry is ``main``.
+        spec, patterns, merge, bind_constants: as for ``partition``.
+        tile: side of the output tile, or (rows, columns); None for the spec's.
+        power_mode: one of the spec's; None for its default.
+        mode: "fast", or "step", which runs tile by tile in real buffers of the tiers' sizes. Same bits, same counters.
+
+    Returns:
+        the compiled model: ``.run(*arrays)``.
+
+    Raises:
+        PartitionError, UnsupportedError, PlanError, SpecError: by stage.
+        ToolError: TVM is missing or does not fit.
+    """
+    registration.require_registered()
+    verify_depth(mod)
+    settings = Settings(load_spec(spec), tile, power_mode, mode)
+    parts = partition(mod, settings.spec, patterns=patterns, merge=merge, bind_constants=bind_constants)
+    verify_host(parts.module)
+    # Here errors arrive as they are raised; RunCodegen then finds the same content planned.
+    regions = [generate(region.function, settings) for region in parts.regions]
+    run_codegen = relax.transform.RunCodegen({registration.BACKEND: write_options(settings)})
+    module = call_through(run_codegen, parts.module)
+    if module.attrs and "const_name_to_constant" in module.attrs:
+        # The regions' loader holds the constants; TVM would store them a second time.
+        module = module.without_attr("const_name_to_constant")
+    executable = call_through(relax.build, module, tvm.target.Target("llvm"))
+    return Compiled(executable, parts, regions, settings)

@@ -1,0 +1,128 @@
+"""Builds the report of a partition: where each call went, and one sentence why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir
+from tvm.ir import IRModule
+from tvm.relax.dpl import pattern as dpl
+
+from npu_kit.byoc.calls import describe_type, relax_name, span_label
+from npu_kit.byoc.matching import Recorder
+from npu_kit.byoc.report import CallReport, Refusal, Region, Report
+from npu_kit.byoc.walk import composites_of, model_functions, region_functions, walk_calls
+
+
+@dataclass(frozen=True)
+class _Place:
+    region: str
+    composite: str
+    pattern: str
+
+
+def explain(prepared: IRModule, partitioned: IRModule, patterns: Sequence[Any], recorder: Recorder) -> tuple[Report, tuple[Region, ...]]:
+    """The report and the regions.
+
+    Args:
+        prepared: the model with numbered calls, before matching.
+        partitioned: the same model after matching and merging.
+        patterns: the FusionPatterns that were matched, in order.
+        recorder: what the checks said meanwhile.
+    """
+    places: dict[str, _Place] = {}
+    regions = []
+    index_of = {span_label(call): int(call.span.line) for _, f in model_functions(prepared) for call, _ in walk_calls(f)}
+    for number, (symbol, function) in enumerate(region_functions(partitioned)):
+        label = f"region{number}"
+        composites = composites_of(function)
+        inside = []
+        for composite, body in composites:
+            for call, _ in walk_calls(body):
+                span = span_label(call)
+                places[span] = _Place(label, composite, str(body.attrs["Composite"]))
+                if span in index_of:
+                    inside.append(index_of[span])
+        names = tuple(composite for composite, _ in composites)
+        regions.append(Region(label, symbol, function, names, tuple(sorted(inside))))
+    named = _operators_of(patterns)
+    rows = []
+    for _, function in model_functions(prepared):
+        for call, bound in walk_calls(function):
+            span = span_label(call)
+            rows.append(_row(call, bound, span, places.get(span), recorder.of(span), named))
+    return Report(tuple(rows), tuple(_notes(rows))), tuple(regions)
+
+
+def _row(call: Any, bound: Any, span: str, place: _Place | None, refusals: Any, named: set[str]) -> CallReport:
+    return CallReport(
+        index=int(call.span.line),
+        span=span,
+        op=relax_name(call),
+        name=str(bound.var.name),
+        type=describe_type(call.ty),
+        where="npu" if place else "host",
+        pattern=place.pattern if place else "",
+        composite=place.composite if place else "",
+        region=place.region if place else "",
+        refusals=refusals,
+        reason=f"matched {place.pattern}" if place else _why_on_host(call, bound, refusals, named),
+    )
+
+
+def _why_on_host(call: Any, bound: Any, refusals: tuple[tuple[str, Refusal], ...], named: set[str]) -> str:
+    op = relax_name(call)
+    if op.startswith("call_tir"):
+        return "it is a TensorIR function already, and patterns name Relax operators"
+    if not isinstance(call.op, ir.Op):
+        return f"it calls {op}, which is no operator"
+    if op not in named:
+        return f"no pattern names {op}"
+    if not bound.is_dataflow:
+        return "it stands outside a dataflow block, where nothing is matched"
+    if not refusals:
+        return f"patterns name {op}, but none has this combination of operators"
+    reasons: dict[Refusal, list[str]] = {}
+    for pattern, refusal in refusals:
+        reasons.setdefault(refusal, []).append(pattern)
+    return "; ".join(f"{patterns[-1]} refused it, {refusal}" for refusal, patterns in reasons.items())
+
+
+def _notes(rows: Sequence[CallReport]) -> list[str]:
+    if any(row.is_on_npu for row in rows):
+        return []
+    if not rows:
+        return ["Nothing to offload: the model has no call."]
+    lowered = sum(row.op.startswith("call_tir") for row in rows)
+    if lowered == len(rows):
+        return ["Every call is a call_tir: LegalizeOps ran before partition, and patterns name operators. Partition first."]
+    if lowered:
+        return [f"Nothing matched, and {lowered} of {len(rows)} calls are call_tir: partition before LegalizeOps runs."]
+    return ["Nothing matched: the last column says why, call by call."]
+
+
+def _operators_of(patterns: Sequence[Any]) -> set[str]:
+    """Every operator that some pattern names."""
+    names: set[str] = set()
+    pending = [pattern.pattern for pattern in patterns]
+    seen: set[Any] = set()
+    while pending:
+        pattern = pending.pop()
+        if pattern in seen:
+            continue
+        seen.add(pattern)
+        if isinstance(pattern, dpl.CallPattern):
+            pending.extend((pattern.op, *pattern.args))
+        elif isinstance(pattern, dpl.ExprPattern) and isinstance(pattern.expr, ir.Op):
+            names.add(str(pattern.expr.name))
+        elif isinstance(pattern, dpl.OrPattern | dpl.AndPattern):
+            pending.extend((pattern.left, pattern.right))
+        elif isinstance(pattern, dpl.TupleGetItemPattern):
+            pending.append(pattern.tuple)
+        elif isinstance(pattern, dpl.TuplePattern | dpl.UnorderedTuplePattern):
+            pending.extend(pattern.fields)
+        elif hasattr(pattern, "pattern"):
+            pending.append(pattern.pattern)
+    return names

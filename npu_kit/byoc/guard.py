@@ -1,0 +1,111 @@
+"""Refuses models that TVM's own build would crash on, or compute without an error and wrong.
+
+Each rule was seen on the apache-tvm 0.27 wheel; the message says what happens there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax
+from tvm.ir import IRModule
+
+from npu_kit.byoc import calls
+from npu_kit.byoc.walk import model_functions, walk, walk_calls
+from npu_kit.errors import UnsupportedError
+
+# TVM's passes recurse into expressions and overflow the stack at a depth between 5,000 and 20,000.
+MAX_DEPTH = 1_000
+
+_DIVISIONS = ("relax.divide", "relax.floor_divide", "relax.mod", "relax.floor_mod")
+_CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
+_RESHAPES = ("relax.reshape", "relax.flatten", "relax.expand_dims", "relax.squeeze")
+
+
+def verify_depth(mod: IRModule) -> None:
+    """Raise UnsupportedError if an expression is nested deeper than ``MAX_DEPTH``; to be called before any pass."""
+    for var, function in mod.functions.items():
+        if isinstance(function, relax.Function) and _depth(function.body) > MAX_DEPTH:
+            raise UnsupportedError(
+                f"an expression in {var.name_hint}",
+                f"it is nested more than {MAX_DEPTH:,} deep, and TVM overflows its stack on such a one",
+                "binding the steps to variables, as BlockBuilder.emit does; a chain of bindings can be of any length.",
+            )
+
+
+def verify_host(mod: IRModule) -> None:
+    """Raise UnsupportedError if the part that the host computes holds what TVM builds wrong.
+
+    Args:
+        mod: a partitioned module: what is on the NPU is not looked at.
+    """
+    for _, function in model_functions(mod):
+        has_if = any(isinstance(bound.value, relax.If) for bound in walk(function))
+        for call, bound in walk_calls(function):
+            name = calls.relax_name(call)
+            problem = _RULES[name](call) if name in _RULES else ""
+            if has_if and name in _RESHAPES:
+                problem = "TVM can crash where one function holds an If and a reshape"
+            if problem:
+                hint = "a model without it, or TVM's own relax.build, at that risk."
+                raise UnsupportedError(f"{name} ({bound.var.name}) on the host", problem, hint)
+
+
+def _depth(root: Any) -> int:
+    """Depth of the deepest expression, found without recursion; a shared one counts where it is met first."""
+    seen, deepest, stack = set(), 0, [(root, 1)]
+    while stack:
+        expression, depth = stack.pop()
+        if expression in seen:
+            continue
+        seen.add(expression)
+        deepest = max(deepest, depth)
+        stack.extend((child, depth + 1) for child in _children(expression))
+    return deepest
+
+
+def _children(expression: Any) -> list[Any]:
+    if isinstance(expression, relax.Call):
+        return [expression.op, *expression.args]
+    if isinstance(expression, relax.Tuple):
+        return list(expression.fields)
+    if isinstance(expression, relax.TupleGetItem):
+        return [expression.tuple_value]
+    if isinstance(expression, relax.If):
+        return [expression.cond, expression.true_branch, expression.false_branch]
+    if isinstance(expression, relax.Function):
+        return [expression.body]
+    if isinstance(expression, relax.SeqExpr):
+        values = [binding.value for block in expression.blocks for binding in block.bindings]
+        return [*values, expression.body]
+    return []
+
+
+def _check_division(call: Any) -> str:
+    dtype = calls.dtype_of(call)
+    if not dtype.startswith(("int", "uint")):
+        return ""
+    divisor = calls.constant_value(call.args[1])
+    if divisor is not None and (divisor != 0).all() and (dtype.startswith("uint") or (divisor != -1).all()):
+        return ""
+    found = "not a constant" if divisor is None else "a constant that holds one"
+    return f"dividing {dtype} by 0, or the lowest {dtype} by -1, ends the process there, and the divisor is {found}"
+
+
+def _check_convolution(call: Any) -> str:
+    shape = calls.shape_of(call.args[1])
+    axis = str(call.attrs.kernel_layout).find("I")
+    return "TVM leaves the result of 0 input channels unwritten" if shape and shape[axis] == 0 else ""
+
+
+def _check_pool(call: Any) -> str:
+    sizes = [int(size) for size in (*call.attrs.pool_size, *call.attrs.strides)]
+    return "TVM returns memory it never wrote for a window or stride of 0" if 0 in sizes else ""
+
+
+_RULES: dict[str, Callable[[Any], str]] = {
+    **dict.fromkeys(_DIVISIONS, _check_division),
+    **dict.fromkeys(_CONVOLUTIONS, _check_convolution),
+    **{f"relax.nn.{kind}_pool{axes}d": _check_pool for kind in ("max", "avg") for axes in (1, 2, 3)},
+}

@@ -1,0 +1,167 @@
+"""Checks of single calls, against the kit's table of operations and the machine."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from npu_kit.byoc.calls import (
+    attributes_of,
+    constant_value,
+    describe_type,
+    dtype_of,
+    find_definition,
+    result_of,
+    shape_of,
+    tensor_operands,
+    tensor_type,
+)
+from npu_kit.byoc.report import Refusal
+from npu_kit.errors import GraphError, UnsupportedError
+from npu_kit.graph.attributes import AttrDef
+from npu_kit.graph.ir import DTYPE_BYTES
+from npu_kit.graph.ops import OpDef, normalise_attrs
+from npu_kit.hw.spec import NpuSpec
+
+MAX_RANK = 8
+
+# A machine that computes a signed dtype also holds its unsigned twin, and int32 where integer products are summed.
+_COMPANIONS = {"int8": ("uint8", "int32"), "int16": ("uint16", "int32")}
+
+
+def dtypes_of(spec: NpuSpec) -> tuple[str, ...]:
+    """Every dtype that a tensor on the NPU may have: the machine's own, and those that its integers bring along."""
+    extra = [companion for dtype in spec.dtypes for companion in _COMPANIONS.get(dtype, ())]
+    return tuple(dict.fromkeys([*spec.dtypes, *extra]))
+
+
+def check_dtypes(call: Any, spec: NpuSpec) -> list[Refusal]:
+    """Operands and result have dtypes of the machine, and those that the operation is defined for."""
+    definition = _definition(call)
+    allowed = dtypes_of(spec)
+    refusals = []
+    for name, expr in (*zip(definition.inputs, tensor_operands(call), strict=True), ("result", result_of(call))):
+        wanted = [dtype for dtype in definition.inputs.get(name, allowed) if dtype in allowed]
+        found = dtype_of(expr)
+        if found not in wanted:
+            needed = f"{definition.name} with {name} of {', '.join(wanted) or 'a dtype this machine lacks'}"
+            refusals.append(Refusal("dtype", needed, found or "no known dtype", "a cast, or leave it on the host"))
+    return refusals
+
+
+def check_shapes(call: Any) -> list[Refusal]:
+    """Every tensor has a known, fixed shape of at most MAX_RANK axes; zero-size ones only where the result is defined."""
+    definition = _definition(call)
+    for expr in (*tensor_operands(call), result_of(call)):
+        shape = shape_of(expr)
+        if shape is None:
+            hint = "fixed sizes, with relax.transform.BindSymbolicVars"
+            return [Refusal("shape", "sizes that are numbers", describe_type(expr.ty), hint)]
+        if len(shape) > MAX_RANK:
+            found = f"{len(shape)} axes in {describe_type(expr.ty)}"
+            return [Refusal("shape", f"at most {MAX_RANK} axes", found, "a reshape that joins axes")]
+        if min(shape, default=1) < 0:
+            return [Refusal("shape", "sizes of 0 or more", describe_type(expr.ty), "a smaller kernel or more padding")]
+    return []
+
+
+def check_attributes(call: Any) -> list[Refusal]:
+    """The attributes are ones that the kit computes with; the table of operations says which."""
+    definition = _definition(call)
+    given = attributes_of(call)
+    types = [tensor_type(operand) for operand in tensor_operands(call)]
+    rank = len(types[0].shape) if types and types[0] is not None else 0
+    refusals = []
+    for key, attribute in definition.attributes.items():
+        value = attribute.complete(given[key], rank)
+        if attribute.check(value):
+            refusals.append(_refuse_attribute(definition, key, attribute, value))
+    complete = {key: attribute.complete(given[key], rank) for key, attribute in definition.attributes.items()}
+    for key, check in definition.dropped.items():
+        problem = check(given[key], complete)
+        if problem:
+            refusals.append(Refusal("attribute", f"{definition.name} without {key}={given[key]}", f"{key} {problem}", ""))
+    return refusals or _check_against_table(definition, call)
+
+
+def check_scales(call: Any) -> list[Refusal]:
+    """A constant scale is a positive finite number; one that arrives at run time is checked then."""
+    definition = _definition(call)
+    if definition.name not in ("quantize", "dequantize"):
+        return []
+    scale = constant_value(call.args[1])
+    if scale is None:
+        return []
+    values = np.asarray(scale, dtype=np.float64)
+    wrong = values[~(np.isfinite(values) & (values > 0))]
+    if not wrong.size:
+        return []
+    return [Refusal("scale", "a scale that is positive and finite", f"{wrong.flat[0]:g}", "the calibration of the model")]
+
+
+def check_memory(calls: tuple[Any, ...], operands: tuple[Any, ...], root: Any, spec: NpuSpec) -> list[Refusal]:
+    """Operands and result fit the last tier together, and the smallest tile of each call fits the first SRAM."""
+    refusals = []
+    farthest = spec.tier("L3")
+    nbytes = sum(_nbytes(expr) for expr in (*operands, result_of(root)))
+    if nbytes > farthest.capacity_bytes:
+        needed = f"at most the {farthest.capacity_bytes:,} bytes of {farthest}"
+        refusals.append(Refusal("memory", needed, f"{nbytes:,} bytes of operands and result", "a smaller batch"))
+    nearest = spec.tier("L1")
+    for call in calls:
+        smallest = smallest_tile_bytes(call, spec)
+        if smallest > nearest.capacity_bytes:
+            needed = f"a smallest tile of at most the {nearest.capacity_bytes:,} bytes of {nearest}"
+            refusals.append(Refusal("memory", needed, f"{smallest:,} bytes", "a machine with more L1, or smaller tiles"))
+    return refusals
+
+
+def smallest_tile_bytes(call: Any, spec: NpuSpec) -> int:
+    """Bytes of L1 that ``call`` needs at the least: one tile of the smallest side of each operand and of the result."""
+    side = spec.tile.minimum
+    total = 0
+    for expr in (*tensor_operands(call), result_of(call)):
+        elements = math.prod(min(size, side) for size in (shape_of(expr) or ())[-2:])
+        total += elements * DTYPE_BYTES[dtype_of(expr)]
+    return total
+
+
+def _check_against_table(definition: OpDef, call: Any) -> list[Refusal]:
+    """What the table's own rules say about the types and attributes together."""
+    types = [tensor_type(operand) for operand in tensor_operands(call)]
+    result = tensor_type(result_of(call))
+    known = [type_ for type_ in types if type_ is not None]
+    if result is None or len(known) != len(types):
+        return []
+    try:
+        inferred = definition.infer(known, normalise_attrs(definition.name, attributes_of(call), known), result.dtype)
+    except UnsupportedError as error:
+        return [Refusal("attribute", f"{definition.name} that the NPU can compute", error.why, error.hint)]
+    except GraphError as error:
+        return [Refusal("shape", f"{definition.name} with shapes that fit", error.why, error.hint)]
+    if inferred != result:
+        return [Refusal("shape", f"a result of {inferred}", str(result), "check the attributes")]
+    return []
+
+
+def _refuse_attribute(definition: OpDef, key: str, attribute: AttrDef, value: Any) -> Refusal:
+    if attribute.choices:
+        needed = f"one of {', '.join(attribute.choices)}"
+    elif attribute.kind == "float":
+        needed = "a finite number"
+    else:
+        needed = f"whole numbers of at least {attribute.minimum or 0}"
+    return Refusal("attribute", f"{definition.name} with {key} {needed}", str(value), "another value")
+
+
+def _definition(call: Any) -> OpDef:
+    definition = find_definition(call)
+    assert definition is not None, f"check_match lets only the kit's operations through, not {call.op}"
+    return definition
+
+
+def _nbytes(expr: Any) -> int:
+    known = tensor_type(expr)
+    return known.nbytes if known is not None else 0

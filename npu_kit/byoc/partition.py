@@ -1,0 +1,121 @@
+"""Cuts a model into regions for the NPU and a rest for the host, with a reason for every call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import ir, relax
+from tvm.error import InternalError
+from tvm.ir import IRModule
+from tvm.relax.transform import FuseOpsByPattern, MergeCompositeFunctions
+
+from npu_kit.byoc.explain import explain
+from npu_kit.byoc.matching import Recorder, watch
+from npu_kit.byoc.normalize import prepare
+from npu_kit.byoc.patterns import pattern_table
+from npu_kit.byoc.report import Partition
+from npu_kit.byoc.walk import model_functions, walk
+from npu_kit.errors import PartitionError
+from npu_kit.hw.presets import load_spec
+from npu_kit.hw.spec import NpuSpec
+
+MERGE_MODES = ("safe", "always", "never")
+
+
+def partition(
+    mod: IRModule,
+    spec: NpuSpec | str | os.PathLike[str] = "example",
+    patterns: Sequence[Any] | None = None,
+    merge: str = "safe",
+    bind_constants: bool = False,
+) -> Partition:
+    """Find what the NPU can compute, and cut it out of the model.
+
+    Args:
+        mod: a Relax model, before LegalizeOps.
+        spec: the machine, or the name or file of one.
+        patterns: what a composite may hold, most specific first: a list as FuseOpsByPattern takes it. None is the kit's
+            own table, with its checks bound to ``spec``.
+        merge: whether adjacent composites share a region, so that what passes between them can stay on the chip.
+            "safe": where TVM's merging is known to work, otherwise one region per composite; "never": one region per
+            composite; "always": merge or raise.
+        bind_constants: keep weights inside the regions; otherwise they arrive as extra arguments.
+
+    Raises:
+        PartitionError: ``mod`` is no Relax model, or cannot be merged though ``merge`` is "always". What a check of
+            ``patterns`` raises comes out as it was raised.
+    """
+    if merge not in MERGE_MODES:
+        raise PartitionError(f"merge={merge!r}", f"it is one of {', '.join(map(repr, MERGE_MODES))}")
+    machine = load_spec(spec)
+    prepared = prepare(mod)
+    recorder = Recorder()
+    watched = watch(pattern_table(machine) if patterns is None else patterns, recorder)
+    obstacle = "merge is 'never'" if merge == "never" else _merge_obstacle(prepared)
+    if obstacle and merge == "always":
+        raise PartitionError("cannot merge composites into regions", obstacle, "merge='safe': one region per composite.")
+    fused = _fuse(prepared, watched, bind_constants, one_by_one=bool(obstacle), recorder=recorder)
+    partitioned = fused if obstacle else _merge(fused)
+    report, regions = explain(prepared, partitioned, watched, recorder)
+    return Partition(
+        original=mod,
+        prepared=prepared,
+        module=partitioned,
+        spec=machine,
+        regions=regions,
+        report=report,
+        merged=not obstacle,
+        merge_reason=f"One region per composite: {obstacle}." if obstacle else "Adjacent composites share a region.",
+    )
+
+
+def _fuse(mod: IRModule, patterns: Sequence[Any], bind_constants: bool, one_by_one: bool, recorder: Recorder) -> IRModule:
+    fuse = FuseOpsByPattern(patterns, bind_constants=bind_constants, annotate_codegen=one_by_one)
+    try:
+        return fuse(mod)
+    except Exception as error:
+        if recorder.error is not None:
+            raise recorder.error from None
+        why = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+        raise PartitionError("the patterns cannot be fused", why, "accept only matches without leaks.") from error
+
+
+def _merge(mod: IRModule) -> IRModule:
+    """Merge adjacent composites. TVM looks for them in ``main`` only, so the entry bears that name meanwhile."""
+    ((entry, _),) = model_functions(mod)
+    name = str(entry.name_hint)
+    return _rename(MergeCompositeFunctions()(_rename(mod, name, "main")), "main", name)
+
+
+def _merge_obstacle(mod: IRModule) -> str:
+    """Why TVM cannot merge composites in ``mod``, "" if it can."""
+    functions = [(var, function) for var, function in mod.functions.items() if isinstance(function, relax.Function)]
+    if len(functions) != 1:
+        names = ", ".join(sorted(str(var.name_hint) for var, _ in functions))
+        return f"merging needs a module of one function, and this one has {len(functions)} ({names})"
+    ((entry, function),) = functions
+    for bound in walk(function):
+        if bound.value is None:
+            return f"merging does not know MatchCast, and {bound.var.name} is one"
+        if isinstance(bound.value, relax.If):
+            return f"merging does not know If, and {bound.var.name} is one"
+        if isinstance(bound.value, relax.Function):
+            return f"merging does not know inner functions, and {bound.var.name} is one"
+        if isinstance(bound.value, relax.Call) and entry.same_as(bound.value.op):
+            return f"{entry.name_hint} calls itself"
+    if entry.name_hint != "main" and any(var.name_hint == "main" for var in mod.get_global_vars()):
+        return "merging works on a function called main, and that name belongs to a TensorIR function here"
+    return ""
+
+
+def _rename(mod: IRModule, old: str, new: str) -> IRModule:
+    if old == new:
+        return mod
+    functions = {}
+    for var, function in mod.functions.items():
+        if var.name_hint == old:
+            var, function = ir.GlobalVar(new), function.with_attr("global_symbol", new)
+        functions[var] = function
+    return IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)

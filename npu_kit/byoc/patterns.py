@@ -1,0 +1,267 @@
+"""The kit's pattern table: what one composite may hold, the most specific pattern first.
+
+A pattern is an anchor (the operation that does the work) and a tail (what follows it and can be computed on the tile
+before it leaves the chip), or one operation, or a quantized chain. ``FuseOpsByPattern`` takes the first match of a list,
+so the order of the table is the priority.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from tvm.relax.backend.pattern_registry import register_patterns
+from tvm.relax.dpl import is_op, is_tuple_get_item, wildcard
+from tvm.relax.transform import FusionPattern
+
+from npu_kit.byoc.checks import (
+    Check,
+    Match,
+    accept,
+    check_bias,
+    check_dense,
+    check_depthwise,
+    check_match,
+    check_relu6,
+    check_residual,
+)
+from npu_kit.hw.presets import load_spec
+from npu_kit.hw.spec import NpuSpec
+
+PREFIX = "example_npu."
+
+Built = tuple[Any, dict[str, Any]]  # a dataflow pattern and its labelled parts
+Stage = Callable[[Any, dict[str, Any]], Any]  # puts one more operation behind a pattern, and labels its parts
+
+
+@dataclass(frozen=True)
+class PatternInfo:
+    """One row of the table, for views and for ``pattern_table``."""
+
+    name: str  # with the prefix: "example_npu.conv2d_relu_fused"
+    summary: str  # one line
+    ops: tuple[str, ...]  # Relax operators, in order; "a | b" where either will do
+    engine: str  # the engine that computes the anchor, a hint for views: the planner decides
+    builds: tuple[Callable[[], Built], ...]  # one per order of operands
+    checks: tuple[Check, ...]  # after check_match, which holds for every row
+
+
+# --- Parts: each returns the pattern with one more operation behind it -------------------------------------------------
+
+ACTIVATIONS = (
+    "relax.nn.relu",
+    "relax.clip",
+    "relax.sigmoid",
+    "relax.tanh",
+    "relax.nn.gelu",
+    "relax.nn.gelu_tanh",
+)
+
+
+def _call(op: str, *operands: Any) -> Any:
+    return is_op(op)(*operands, wildcard(), wildcard()) if op == "relax.clip" else is_op(op)(*operands)
+
+
+def _bias(pattern: Any, labels: dict[str, Any]) -> Any:
+    # ONNX writes add(conv, bias), torch.export writes add(bias, conv).
+    labels["bias"] = wildcard()
+    return is_op("relax.add")(pattern, labels["bias"]) | is_op("relax.add")(labels["bias"], pattern)
+
+
+def _batch_norm(pattern: Any, labels: dict[str, Any]) -> Any:
+    return is_op("relax.nn.batch_norm")(pattern, wildcard(), wildcard(), wildcard(), wildcard())
+
+
+def _residual(pattern: Any, labels: dict[str, Any]) -> Any:
+    labels["residual"] = wildcard()
+    return is_op("relax.add")(pattern, labels["residual"])
+
+
+def _residual_first(pattern: Any, labels: dict[str, Any]) -> Any:
+    labels["residual"] = wildcard()
+    return is_op("relax.add")(labels["residual"], pattern)
+
+
+def _relu(pattern: Any, labels: dict[str, Any]) -> Any:
+    return is_op("relax.nn.relu")(pattern)
+
+
+def _activation(pattern: Any, labels: dict[str, Any]) -> Any:
+    return reduce(lambda left, right: left | right, [_call(op, pattern) for op in ACTIVATIONS])
+
+
+STAGES: Mapping[str, tuple[tuple[Stage, ...], str, tuple[Check, ...]]] = {
+    # name: (one builder per operand order that has to be tried on its own, operators, checks)
+    "bias": ((_bias,), "relax.add", (check_bias,)),
+    "bn": ((_batch_norm,), "relax.nn.batch_norm", ()),
+    "residual": ((_residual, _residual_first), "relax.add", (check_residual,)),
+    "relu": ((_relu,), "relax.nn.relu", ()),
+    "activation": ((_activation,), " | ".join(ACTIVATIONS), ()),
+}
+
+# --- The table ---------------------------------------------------------------------------------------------------------
+
+ANCHORS: Mapping[str, tuple[str, str, tuple[Check, ...]]] = {
+    # name: (operator, engine, checks); depthwise is the special case of conv2d, so it comes first
+    "depthwise_conv2d": ("relax.nn.conv2d", "conv", (check_depthwise,)),
+    "conv2d": ("relax.nn.conv2d", "conv", ()),
+    "conv1d": ("relax.nn.conv1d", "conv", ()),
+    "matmul": ("relax.matmul", "matrix", ()),
+}
+
+TAILS: tuple[tuple[str, ...], ...] = (
+    ("bias", "bn", "residual", "activation"),
+    ("bn", "residual", "activation"),
+    ("bias", "residual", "activation"),
+    ("bias", "bn", "activation"),
+    ("bias", "bn", "residual"),
+    ("residual", "activation"),
+    ("bn", "activation"),
+    ("bias", "activation"),
+    ("bn", "residual"),
+    ("bias", "residual"),
+    ("bias", "bn"),
+    ("relu",),
+    ("activation",),
+    ("residual",),
+    ("bn",),
+    ("bias",),
+)
+
+QUANTIZED: tuple[tuple[str, tuple[str, ...]], ...] = (
+    # dequantize every operand, anchor, tail, quantize: what an integer kernel computes in one go
+    *((anchor, tail) for tail in (("bias", "activation"), ("bias",), ("activation",), ()) for anchor in ANCHORS),
+)
+
+SINGLES: tuple[tuple[str, str, str, int, str, tuple[Check, ...]], ...] = (
+    # name, operator, engine, tensor operands, summary, checks
+    ("dense", "relax.matmul", "matrix", 2, "matmul with a weight: a 2-D constant or parameter", (check_dense,)),
+    ("matmul", "relax.matmul", "matrix", 2, "matmul of any two tensors, batches broadcast", ()),
+    ("depthwise_conv2d", "relax.nn.conv2d", "conv", 2, "conv2d that filters each channel alone", (check_depthwise,)),
+    ("conv2d", "relax.nn.conv2d", "conv", 2, "conv2d, NCHW or NHWC, any groups", ()),
+    ("conv1d", "relax.nn.conv1d", "conv", 2, "conv1d, NCW or NWC", ()),
+    ("max_pool2d", "relax.nn.max_pool2d", "pooling", 1, "largest value of each window", ()),
+    ("avg_pool2d", "relax.nn.avg_pool2d", "pooling", 1, "mean of each window, floats only", ()),
+    ("batch_norm", "relax.nn.batch_norm", "vector", 5, "inference on the moving mean and variance", ()),
+    ("softmax", "relax.nn.softmax", "activation", 1, "exponentials along one axis that sum to 1", ()),
+    ("add", "relax.add", "vector", 2, "element by element, broadcast", ()),
+    ("multiply", "relax.multiply", "vector", 2, "element by element, broadcast", ()),
+    ("subtract", "relax.subtract", "vector", 2, "element by element, broadcast", ()),
+    ("divide", "relax.divide", "vector", 2, "element by element, broadcast; integers truncate", ()),
+    ("maximum", "relax.maximum", "vector", 2, "the larger of two, broadcast", ()),
+    ("minimum", "relax.minimum", "vector", 2, "the smaller of two, broadcast", ()),
+    ("relu", "relax.nn.relu", "activation", 1, "max(x, 0)", ()),
+    ("relu6", "relax.clip", "activation", 1, "clip from 0 to 6", (check_relu6,)),
+    ("clip", "relax.clip", "activation", 1, "clip between any two numbers", ()),
+    ("sigmoid", "relax.sigmoid", "activation", 1, "1 / (1 + exp(-x))", ()),
+    ("tanh", "relax.tanh", "activation", 1, "hyperbolic tangent", ()),
+    ("gelu", "relax.nn.gelu", "activation", 1, "x times the normal distribution's cdf, by erf", ()),
+    ("gelu_tanh", "relax.nn.gelu_tanh", "activation", 1, "the tanh approximation of gelu", ()),
+    ("quantize", "relax.quantize", "vector", 3, "round(x / scale) + zero point, saturated", ()),
+    ("dequantize", "relax.dequantize", "vector", 3, "(x - zero point) * scale", ()),
+)
+
+
+def pattern_infos() -> tuple[PatternInfo, ...]:
+    """The whole table, most specific first."""
+    return _INFOS
+
+
+def pattern_table(spec: NpuSpec | str = "example") -> list[FusionPattern]:
+    """The list for ``FuseOpsByPattern``: the patterns of the table, their checks bound to ``spec``.
+
+    A row with several operand orders gives several patterns of one name.
+    """
+    machine = load_spec(spec)
+    return [
+        FusionPattern(info.name, *build(), _bind_checks(info.checks, machine))
+        for info in _INFOS
+        for build in info.builds
+    ]
+
+
+def register(spec: NpuSpec | str = "example") -> list[str]:
+    """Put the table into TVM's registry, where ``get_patterns_with_prefix("example_npu")`` finds it.
+
+    The kit itself passes its list explicitly and never needs this. In the registry the later pattern wins, so the table
+    goes in reversed, and what was registered under the prefix before stays behind it.
+
+    Returns:
+        the registered names, in order of priority.
+    """
+    table = pattern_table(spec)
+    register_patterns([(p.name, p.pattern, p.annotation_patterns, p.check) for p in reversed(table)])
+    return [pattern.name for pattern in table]
+
+
+def _bind_checks(checks: tuple[Check, ...], spec: NpuSpec) -> Callable[[Any], bool]:
+    def check(context: Any) -> bool:
+        match = Match(context, spec)
+        specific = [reason for rule in checks for reason in rule(match)]
+        return accept(specific or check_match(match))
+
+    return check
+
+
+def _chain(op: str, stages: tuple[Stage, ...], quantized: bool = False) -> Callable[[], Built]:
+    """A builder of: anchor ``op``, then ``stages`` in order; between dequantize and quantize where ``quantized``."""
+
+    def operand() -> Any:
+        return is_op("relax.dequantize")(wildcard(), wildcard(), wildcard()) if quantized else wildcard()
+
+    def build() -> Built:
+        anchor = is_op(op)(operand(), operand())
+        labels = {"anchor": anchor}
+        pattern = anchor
+        for stage, following in itertools.zip_longest(stages, stages[1:]):
+            pattern = stage(pattern, labels)
+            if stage is _batch_norm and following is not None:
+                # Relax's batch norm returns three tensors. A pattern must end in a call, so at the end all three leave.
+                pattern = is_tuple_get_item(pattern, 0)
+        if quantized:
+            pattern = is_op("relax.quantize")(pattern, wildcard(), wildcard())
+        return pattern, {**labels, "root": pattern}
+
+    return build
+
+
+def _orders(tail: tuple[str, ...]) -> list[tuple[Stage, ...]]:
+    """Every choice of one builder per stage."""
+    choices: list[tuple[Stage, ...]] = [()]
+    for name in tail:
+        choices = [(*chosen, stage) for chosen in choices for stage in STAGES[name][0]]
+    return choices
+
+
+def _fused(anchor: str, tail: tuple[str, ...], quantized: bool = False) -> PatternInfo:
+    op, engine, checks = ANCHORS[anchor]
+    tail_ops = tuple(STAGES[name][1] for name in tail)
+    tail_checks = tuple(check for name in tail for check in STAGES[name][2])
+    ops = ("relax.dequantize", op, *tail_ops, "relax.quantize") if quantized else (op, *tail_ops)
+    words = ", ".join((anchor, *tail))
+    return PatternInfo(
+        name=PREFIX + "_".join((*(["quantized"] if quantized else []), anchor, *tail, "fused")),
+        summary=f"dequantize, {words}, quantize in one composite" if quantized else f"{words} in one composite",
+        ops=ops,
+        engine=engine,
+        builds=tuple(_chain(op, stages, quantized) for stages in _orders(tail)),
+        checks=(*checks, *tail_checks),
+    )
+
+
+def _single(name: str, op: str, engine: str, operands: int, summary: str, checks: tuple[Check, ...]) -> PatternInfo:
+    def build() -> Built:
+        pattern = _call(op, *(wildcard() for _ in range(operands)))
+        return pattern, {"anchor": pattern, "root": pattern}
+
+    return PatternInfo(PREFIX + name, summary, (op,), engine, (build,), checks)
+
+
+_INFOS = (
+    *(_fused(anchor, tail, quantized=True) for anchor, tail in QUANTIZED),
+    *(_fused(anchor, tail) for tail in TAILS for anchor in ANCHORS if "bn" not in tail or anchor != "matmul"),
+    *(_single(*row) for row in SINGLES),
+)

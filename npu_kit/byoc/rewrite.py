@@ -1,0 +1,186 @@
+"""Rewrites what frontends write into the operators that patterns name, without changing what is computed.
+
+====================================================  ==============================================
+what is found                                         what it becomes
+====================================================  ==============================================
+a movement, comparison, sum or product of constants   the constant
+``call_tir`` of a maximum or minimum (ONNX Clip)      ``relax.maximum``, ``relax.minimum``
+``maximum(x, -inf)``, ``minimum(x, inf)``             ``x``
+``maximum(x, 0)``                                     ``relax.nn.relu(x)``
+a minimum of a maximum by numbers, either way round   ``relax.clip(x, low, high)``, where low <= high
+item 0 of ``relax.nn.dropout``                        its input: at inference it does nothing
+``astype`` to the same dtype                          its input
+a ``dequantize`` with several readers                 one for each contraction among them, so that each
+                                                      quantized chain has its own
+====================================================  ==============================================
+
+NaN is out of this: TVM's LLVM code turns a NaN that meets a maximum, minimum or clip into one or the other bound,
+depending on the operand order, where ONNX and the kit propagate it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, relax, tirx, topi
+from tvm.ir import IRModule
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from npu_kit.byoc.calls import constant_value, dtype_of, shape_of
+from npu_kit.byoc.folding import fold
+from npu_kit.byoc.walk import model_functions, walk
+
+_CONTRACTIONS = ("relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d")
+_EXTREMA = {"relax.maximum": True, "relax.minimum": False}  # whether the number is a lower bound
+
+
+def rewrite(mod: IRModule) -> IRModule:
+    """The module with the model's functions rewritten; what nothing reads any more is still there."""
+    for var, function in model_functions(mod):
+        mod[var] = _Rewriter(mod, function).visit_expr(function)
+    return relax.transform.CanonicalizeBindings()(mod)
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """max(x, value) where ``is_lower``, else min(x, value)."""
+
+    is_lower: bool
+    x: Any
+    value: int | float
+
+
+@mutator
+class _Rewriter(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: IRModule, function: Any) -> None:
+        super().__init__(mod)
+        self.mod = mod
+        self.shared = _shared_dequantizes(function)
+
+    def visit_tuple_getitem_(self, item: Any) -> Any:
+        visited = self.visit_expr_post_order(item)
+        producer = self.producer(visited.tuple_value)
+        if _is_call(producer, "relax.nn.dropout") and visited.index == 0:
+            return producer.args[0]
+        return visited
+
+    def visit_call_(self, call: Any) -> Any:
+        visited = self.visit_expr_post_order(call)
+        if not isinstance(visited.op, ir.Op):
+            return visited
+        arguments = [self.constant_or_self(argument) for argument in visited.args]
+        if visited.op.name in _CONTRACTIONS:
+            arguments = [
+                self.repeat(new) if old in self.shared else new for old, new in zip(call.args, arguments, strict=True)
+            ]
+        visited = self.builder_.normalize(
+            relax.Call(visited.op, arguments, visited.attrs, visited.ty_args, visited.span)
+        )
+        folded = fold(visited, tuple(constant_value(argument) for argument in arguments))
+        return self.simplify(visited) if folded is None else folded
+
+    def simplify(self, call: Any) -> Any:
+        if call.op.name == "relax.call_tir":
+            extremum = self.extremum_of(call)
+            call = call if extremum is None else extremum
+        if _is_call(call, "relax.astype") and dtype_of(call) == dtype_of(call.args[0]):
+            return call.args[0]
+        bound = _bound_of(call)
+        if bound is None:
+            return call
+        if bound.value == (-math.inf if bound.is_lower else math.inf):
+            return bound.x
+        inner = _bound_of(self.producer(bound.x))
+        if inner is not None and inner.is_lower != bound.is_lower:
+            low, high = (bound.value, inner.value) if bound.is_lower else (inner.value, bound.value)
+            if low <= high and math.isfinite(low) and math.isfinite(high):
+                return relax.op.clip(inner.x, low, high)
+        return relax.op.nn.relu(bound.x) if bound.is_lower and bound.value == 0 else call
+
+    def producer(self, expr: Any) -> Any:
+        """The value that ``expr`` stands for, through variables; ``expr`` itself if it is a parameter."""
+        while isinstance(expr, relax.Var):
+            value = self.lookup_binding(expr)
+            if value is None:
+                break
+            expr = value
+        return expr
+
+    def constant_or_self(self, expr: Any) -> Any:
+        value = self.producer(expr)
+        return value if isinstance(value, ir.GenericConst) else expr
+
+    def repeat(self, expr: Any) -> Any:
+        """A new variable bound to the same call."""
+        producer = self.producer(expr)
+        return self.builder_.emit(relax.Call(producer.op, producer.args, producer.attrs, producer.ty_args))
+
+    def extremum_of(self, call: Any) -> Any | None:
+        """The Relax operator that a ``call_tir`` computes, if that is a maximum or a minimum."""
+        function = self.mod[call.args[0]]
+        operands = [self.constant_or_self(field) for field in call.args[1].fields]
+        if len(operands) == 1:
+            number = _stored_number(function)
+            if number is None:
+                return None
+            te_operands, operands = (operands[0], number), [*operands, relax.const(number, dtype_of(operands[0]))]
+        else:
+            te_operands = tuple(operands)
+        if len(operands) != 2 or not all(isinstance(operand.ty, relax.TensorType) for operand in operands):
+            return None
+        for te_function, op in ((topi.maximum, relax.op.maximum), (topi.minimum, relax.op.minimum)):
+            # Equal in structure to what TVM writes for the operator: then it computes the operator.
+            if tvm_ffi.structural_equal(function, _as_tir(te_function, te_operands)):
+                return self.builder_.normalize(op(*operands))
+        return None
+
+
+def _as_tir(te_function: Any, operands: tuple[Any, ...]) -> Any:
+    builder = relax.BlockBuilder()
+    variables = [relax.Var("x", e.ty) if isinstance(e, ir.Expr) and not isinstance(e, relax.Var) else e for e in operands]
+    call = builder.call_te(te_function, *variables)
+    return builder.get()[call.args[0]]
+
+
+def _stored_number(function: Any) -> float | int | None:
+    """The number in a PrimFunc that stores ``max(x[...], number)`` or the like; None if it has another form."""
+    statement = function.body
+    while not isinstance(statement, tirx.BufferStore):
+        inner = getattr(statement, "block", None) or getattr(statement, "body", None)
+        if inner is None:
+            return None
+        statement = inner
+    number = getattr(statement.value, "b", None)
+    return number.value if isinstance(number, tirx.FloatImm | tirx.IntImm) else None
+
+
+def _bound_of(call: Any) -> _Bound | None:
+    if _is_call(call, "relax.nn.relu"):
+        return _Bound(True, call.args[0], 0)
+    if not isinstance(call, relax.Call) or not isinstance(call.op, ir.Op) or call.op.name not in _EXTREMA:
+        return None
+    for x, other in (call.args, reversed(call.args)):
+        value = constant_value(other)
+        if value is not None and value.size == 1 and shape_of(x) == shape_of(call) and not math.isnan(value.item()):
+            return _Bound(_EXTREMA[call.op.name], x, value.item())
+    return None
+
+
+def _shared_dequantizes(function: Any) -> set[Any]:
+    """Variables bound to a dequantize that more than one thing reads."""
+    readers: Counter[Any] = Counter()
+    bound = []
+    for binding in walk(function):
+        if _is_call(binding.value, "relax.dequantize"):
+            bound.append(binding.var)
+        parts = getattr(binding.value, "args", None) or getattr(binding.value, "fields", None) or ()
+        readers.update(part for part in parts if isinstance(part, relax.Var))
+    return {var for var in bound if readers[var] > 1 or not isinstance(var, relax.DataflowVar)}
+
+
+def _is_call(value: Any, name: str) -> bool:
+    return isinstance(value, relax.Call) and isinstance(value.op, ir.Op) and value.op.name == name

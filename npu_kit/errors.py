@@ -1,0 +1,62 @@
+"""The errors of the kit: one base class, and one class per stage.
+
+Every message says what went wrong, why (with the numbers), and what to try. The three parts are also attributes, so that
+a view can lay them out.
+"""
+
+from __future__ import annotations
+
+
+class NpuKitError(Exception):
+    """Base of every error the kit raises on purpose.
+
+    Args:
+        what: what could not be done, in the user's words (operation, pattern, tile or file, shapes).
+        why: the rule or limit that was met, with both numbers.
+        hint: the next thing to try.
+    """
+
+    def __init__(self, what: str, why: str = "", hint: str = "") -> None:
+        self.what, self.why, self.hint = what, why, hint
+        message = what
+        if why:
+            message += f": {why}"
+        if hint:
+            message += f" Try: {hint}" if message.endswith(".") else f". Try: {hint}"
+        super().__init__(message)
+
+
+class SpecError(NpuKitError, ValueError):
+    """A hardware description is wrong: names the key."""
+
+
+class PartitionError(NpuKitError):
+    """A module cannot be partitioned as asked."""
+
+
+class GraphError(NpuKitError, ValueError):
+    """A JSON graph breaks a rule: names the node and the rule."""
+
+
+class UnsupportedError(NpuKitError):
+    """An operation, attribute or dtype that the NPU cannot compute."""
+
+
+class PlanError(NpuKitError):
+    """A region cannot be planned on this machine: names the tier, the bytes needed and the bytes there are."""
+
+
+class InputError(NpuKitError, ValueError):
+    """An array given to a run does not fit the model: names the input."""
+
+
+class ExecutionError(NpuKitError):
+    """A kernel failed while it ran: names the node."""
+
+
+class RenderError(NpuKitError, ValueError):
+    """A picture cannot be drawn as asked: names the argument."""
+
+
+class ToolError(NpuKitError):
+    """Something outside the kit is missing or does not fit (TVM, its ffi package, Graphviz, a C compiler)."""

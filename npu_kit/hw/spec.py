@@ -1,0 +1,145 @@
+"""The hardware description: tiers, engines, tile and power modes, frozen, in bytes, cycles and MHz.
+
+A spec is data. ``presets`` reads it from a JSON file; ``verify_spec`` checks it; ``replace`` makes a changed copy, and
+checks that again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from npu_kit.errors import SpecError
+
+TIER_NAMES = ("L0", "L1", "L2", "L3")
+ENGINE_NAMES = ("matrix", "conv", "vector", "pooling", "activation", "dma")
+
+
+@dataclass(frozen=True)
+class MemoryTier:
+    """One level of memory."""
+
+    name: str  # "L0" .. "L3"
+    label: str  # "register", "SRAM", "CMX", "DRAM"
+    capacity_bytes: int
+    access_cycles: int  # latency of one transfer that touches this tier
+    bytes_per_cycle: int  # bandwidth of a transfer that touches this tier
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.label}"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One unit that executes. ``rows x columns`` is a systolic array; a lane-wise unit has one row."""
+
+    name: str  # one of ENGINE_NAMES
+    rows: int
+    columns: int
+
+    @property
+    def lanes(self) -> int:
+        """MACs (matrix, conv) or elements (others) per cycle when every lane is busy."""
+        return self.rows * self.columns
+
+
+@dataclass(frozen=True)
+class PowerMode:
+    """A clock and a share of active lanes."""
+
+    name: str
+    clock_mhz: int
+    active_share: float  # 0 < share <= 1: lanes of every engine that are powered
+
+
+@dataclass(frozen=True)
+class TileSpec:
+    """The shape of the output tile, in elements."""
+
+    rows: int
+    columns: int
+    minimum: int  # no side is ever below this unless the tensor is
+
+
+@dataclass(frozen=True)
+class NpuSpec:
+    """One machine. Build it with ``npu_kit.load_spec``; change it with ``replace``."""
+
+    name: str
+    description: str
+    tiers: tuple[MemoryTier, ...]  # L0, L1, L2, L3
+    engines: tuple[Engine, ...]
+    tile: TileSpec
+    vector_elements: int  # alignment of the channel axis
+    dtypes: tuple[str, ...]
+    power_modes: tuple[PowerMode, ...]
+    default_power_mode: str
+    preferred_layout: str  # "NHWC" or "NCHW"
+    # Key path -> source, or "illustrative"; left out of the hash, since a mapping has none.
+    sources: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def tier(self, name: str) -> MemoryTier:
+        """The tier called ``name``; SpecError if there is none."""
+        for tier in self.tiers:
+            if tier.name == name:
+                return tier
+        raise SpecError(f"no tier {name!r} in spec {self.name!r}", f"it has {', '.join(t.name for t in self.tiers)}")
+
+    def engine(self, name: str) -> Engine:
+        """The engine called ``name``; SpecError if there is none."""
+        for engine in self.engines:
+            if engine.name == name:
+                return engine
+        raise SpecError(
+            f"no engine {name!r} in spec {self.name!r}", f"it has {', '.join(e.name for e in self.engines)}"
+        )
+
+    def power_mode(self, name: str | None = None) -> PowerMode:
+        """The power mode called ``name``, the default one for None; SpecError if there is none."""
+        wanted = self.default_power_mode if name is None else name
+        for mode in self.power_modes:
+            if mode.name == wanted:
+                return mode
+        raise SpecError(
+            f"no power mode {wanted!r} in spec {self.name!r}",
+            f"it has {', '.join(m.name for m in self.power_modes)}",
+        )
+
+    def replace(
+        self,
+        *,
+        tile: int | tuple[int, int] | None = None,
+        capacity_bytes: Mapping[str, int] | None = None,
+        **changes: Any,
+    ) -> NpuSpec:
+        """A changed and checked copy, whose ``sources`` say of every changed number that it was changed here.
+
+        Args:
+            tile: rows and columns of the output tile, or one number for both.
+            capacity_bytes: new capacities by tier name, ``{"L1": 128 * 1024}``.
+            changes: any other field of this class.
+
+        Raises:
+            SpecError: the changed spec is not a machine; the message names the key.
+        """
+        from npu_kit.hw.verify import sources_after, verify_spec
+
+        if tile is not None:
+            rows, columns = (tile, tile) if isinstance(tile, int) else tile
+            changes["tile"] = dataclasses.replace(self.tile, rows=rows, columns=columns)
+        if capacity_bytes is not None:
+            for name in capacity_bytes:
+                self.tier(name)
+            changes["tiers"] = tuple(
+                dataclasses.replace(t, capacity_bytes=capacity_bytes.get(t.name, t.capacity_bytes)) for t in self.tiers
+            )
+        try:
+            changed = dataclasses.replace(self, **changes)
+        except TypeError as error:
+            raise SpecError(f"cannot change spec {self.name!r}", str(error)) from None
+        if "sources" not in changes:
+            changed = dataclasses.replace(changed, sources=sources_after(self, changed))
+        verify_spec(changed)
+        return changed

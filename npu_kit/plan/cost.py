@@ -1,0 +1,79 @@
+"""Cycles of one transfer and of one piece of work on one engine.
+
+Simplified: one instruction runs at a time, nothing overlaps. A real machine hides transfers behind compute.
+"""
+
+from __future__ import annotations
+
+import math
+
+from npu_kit.errors import PlanError
+from npu_kit.hw.spec import NpuSpec
+from npu_kit.trace.counters import Counters
+
+DATAFLOWS = ("output_stationary", "weight_stationary", "input_stationary")
+
+
+def systolic_cycles(m: int, n: int, k: int, rows: int, columns: int, dataflow: str = "output_stationary") -> int:
+    """Cycles of an ``M x K`` by ``K x N`` product on a ``rows x columns`` array, without memory stalls.
+
+    The product is folded onto the array. Under output stationary a fold is ``rows x columns`` outputs and takes
+    ``k + rows + columns - 2`` cycles: the last operand enters ``rows + columns - 2`` cycles after the first. Under weight
+    (input) stationary a fold is ``rows`` of K by ``columns`` of N (of M); it is filled in ``rows`` cycles and then takes
+    ``m`` (``n``) ``+ rows + columns - 2`` more.
+
+    Source: A. Samajdar et al., "A Systematic Methodology for Characterizing Scalability of DNN Accelerators using
+    SCALE-Sim", ISPASS 2020, section III; checked against that simulator's cycle counts.
+
+    Raises:
+        PlanError: a size below 1 or an unknown dataflow.
+
+    >>> systolic_cycles(16, 16, 16, 16, 16)
+    46
+    """
+    sizes = {"m": m, "n": n, "k": k, "rows": rows, "columns": columns}
+    for name, size in sizes.items():
+        if size < 1:
+            raise PlanError("cannot count systolic cycles", f"{name} is {size}, the least is 1")
+    if dataflow == "output_stationary":
+        return math.ceil(m / rows) * math.ceil(n / columns) * (k + rows + columns - 2)
+    if dataflow == "weight_stationary":
+        return math.ceil(k / rows) * math.ceil(n / columns) * (m + 2 * rows + columns - 2)
+    if dataflow == "input_stationary":
+        return math.ceil(k / rows) * math.ceil(m / columns) * (n + 2 * rows + columns - 2)
+    raise PlanError(f"no dataflow {dataflow!r}", f"there are {', '.join(DATAFLOWS)}")
+
+
+class CostModel:
+    """The cycles of instructions on one machine in one power mode."""
+
+    def __init__(self, spec: NpuSpec, power_mode: str) -> None:
+        share = spec.power_mode(power_mode).active_share
+        self._tiers = {tier.name: tier for tier in spec.tiers}
+        # A powered share of a unit is a share of its columns (lanes); one column always stays on.
+        self._columns = {engine.name: max(1, int(engine.columns * share)) for engine in spec.engines}
+        self._rows = {engine.name: engine.rows for engine in spec.engines}
+
+    def transfer(self, source: str, target: str, nbytes: int) -> int:
+        """Cycles of one transfer: the slower tier's latency, then its bandwidth."""
+        ends = self._tiers[source], self._tiers[target]
+        return max(end.access_cycles for end in ends) + math.ceil(nbytes / min(end.bytes_per_cycle for end in ends))
+
+    def transfers(self, counters: Counters) -> int:
+        """Cycles of all transfers counted, between tiers outside the engines."""
+        cycles = 0
+        for (source, target), nbytes in counters.nbytes.items():
+            if "L0" in (source, target):
+                continue
+            ends = self._tiers[source], self._tiers[target]
+            latency = max(end.access_cycles for end in ends) * counters.transfers[source, target]
+            cycles += latency + math.ceil(nbytes / min(end.bytes_per_cycle for end in ends))
+        return cycles
+
+    def array(self, engine: str, m: int, n: int, k: int) -> int:
+        """Cycles of an ``m x k`` by ``k x n`` product on a systolic engine, output stationary."""
+        return systolic_cycles(m, n, k, self._rows[engine], self._columns[engine])
+
+    def lanes(self, engine: str, operations: int) -> int:
+        """Cycles of ``operations`` independent operations on a lane-wise engine, one a lane and cycle."""
+        return math.ceil(operations / (self._rows[engine] * self._columns[engine]))

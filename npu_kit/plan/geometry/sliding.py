@@ -1,0 +1,54 @@
+"""One spatial axis of a convolution or a pool: which input positions an output span needs.
+
+With output position ``o`` and kernel position ``k`` the input position is ``o * stride + k * dilation - before``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """One spatial axis; the defaults describe an axis without a kernel, such as the rows of a matmul."""
+
+    size: int  # input positions
+    out: int  # output positions
+    kernel: int = 1
+    stride: int = 1
+    dilation: int = 1
+    before: int = 0  # padding
+    after: int = 0
+
+    def steps(self, kernel_tile: int) -> tuple[int, int]:
+        """Stride and dilation *inside the tile's box*.
+
+        A box for one kernel position holds only the positions it uses, side by side, so a strided 1x1 convolution does
+        not move the pixels it skips.
+        """
+        return (1, 1) if kernel_tile == 1 else (self.stride, self.dilation)
+
+    def halo(self, tile: int, kernel_tile: int) -> int:
+        """Length of the box that ``tile`` outputs and ``kernel_tile`` kernel positions need."""
+        stride, dilation = self.steps(kernel_tile)
+        return (tile - 1) * stride + (kernel_tile - 1) * dilation + 1
+
+    def box(self, out_span: tuple[int, int], kernel_span: tuple[int, int], kernel_tile: int) -> tuple[slice, slice]:
+        """The real input positions of a tile, and where they stand in its box; both empty where all is padding."""
+        first = out_span[0] * self.stride + kernel_span[0] * self.dilation - self.before
+        outputs, taps = out_span[1] - out_span[0], kernel_span[1] - kernel_span[0]
+        if kernel_tile == 1:
+            step, count = self.stride, outputs
+        else:
+            step, count = 1, (outputs - 1) * self.stride + (taps - 1) * self.dilation + 1
+        low = max(0, -(first // step)) if first < 0 else 0
+        high = min(count, -((first - self.size) // step))
+        if high <= low:
+            return slice(0, 0), slice(0, 0)
+        return slice(first + low * step, first + (high - 1) * step + 1, step), slice(low, high)
+
+    def taps(self, include_padding: bool) -> list[int]:
+        """Kernel positions that count towards a mean, per output position: on data, or on data and padding."""
+        low, high = (-self.before, self.size + self.after) if include_padding else (0, self.size)
+        firsts = (position * self.stride - self.before for position in range(self.out))
+        return [sum(low <= first + k * self.dilation < high for k in range(self.kernel)) for first in firsts]

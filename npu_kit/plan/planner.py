@@ -1,0 +1,227 @@
+"""The planner: graph and machine in, plan out. Arithmetic only: nothing is allocated and nothing runs.
+
+Greedy, in four moves: group nodes into steps; keep the tensors between steps in L2 where they fit; choose each step's
+tile and loop order by the cycles of its transfers; copy to L2 what a step would otherwise fetch from DRAM many times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from npu_kit.errors import PlanError
+from npu_kit.graph.ir import Entry, Graph
+from npu_kit.hw.spec import NpuSpec
+from npu_kit.plan.cost import CostModel
+from npu_kit.plan.fusion import Group, group_nodes
+from npu_kit.plan.geometry import Contraction
+from npu_kit.plan.ir import Buffer, Operand, Plan, Reason, Step
+from npu_kit.plan.placement import TensorMemory
+from npu_kit.plan.steps import StepBuilder, label
+from npu_kit.plan.traffic import aligned_bytes, operand_loads, step_counters
+
+
+def make_plan(
+    graph: Graph,
+    spec: NpuSpec,
+    *,
+    tile: int | tuple[int, int] | None = None,
+    power_mode: str | None = None,
+) -> Plan:
+    """Decide tiles, tiers, engines and order for one region.
+
+    Args:
+        graph: a verified graph.
+        spec: the machine.
+        tile: rows and columns of the output tile, instead of the spec's.
+        power_mode: a name from the spec; None for its default.
+
+    Raises:
+        PlanError: a tensor larger than DRAM, or a tile that fits no memory; the message has the numbers.
+        SpecError: a tile that the machine cannot hold, an unknown power mode.
+    """
+    if tile is not None:
+        spec = spec.replace(tile=tile)
+    mode = spec.power_mode(power_mode).name
+    groups = group_nodes(graph)
+    dram, on_chip, reasons = _place_tensors(graph, spec, groups)
+    tiers = {buffer.entry: buffer.tier for buffer in (*dram.buffers, *on_chip.buffers)}
+    cost = CostModel(spec, mode)
+    steps: list[Step] = []
+    for index, group in enumerate(groups):
+        choice = _choose_step(StepBuilder(graph, spec, index, group, tiers), on_chip, cost)
+        on_chip.buffers.extend(choice.residents)
+        reasons.extend(choice.reasons)
+        steps.append(choice.step)
+    for index, entry in enumerate(_copied_heads(graph), start=len(steps)):
+        builder = StepBuilder(graph, spec, index, Group((entry.node,)), tiers)
+        steps.extend(builder.candidates())
+    return Plan(graph, spec, mode, tuple(steps), (*dram.buffers, *on_chip.buffers), tuple(reasons))
+
+
+def _copied_heads(graph: Graph) -> tuple[Entry, ...]:
+    """Inputs and constants that the region returns: nothing computes them, so a step copies them."""
+    return tuple(dict.fromkeys(entry for entry in graph.heads if not graph.nodes[entry.node].is_kernel))
+
+
+def _place_tensors(
+    graph: Graph, spec: NpuSpec, groups: tuple[Group, ...]
+) -> tuple[TensorMemory, TensorMemory, list[Reason]]:
+    """A place for every tensor that exists between steps."""
+    copies = _copied_heads(graph)
+    last = len(groups) + len(copies) - 1
+    reasons: list[Reason] = []
+    dram = TensorMemory("L3", spec.tier("L3").capacity_bytes)
+    on_chip = TensorMemory("L2", spec.tier("L2").capacity_bytes)
+
+    def place_in_dram(name: str, entry: Entry, role: str) -> None:
+        nbytes = graph.type_of(entry).nbytes
+        if dram.place(name, entry, role, nbytes, 0, last) is None:
+            raise PlanError(
+                f"tensor {name} ({graph.type_of(entry)}) does not fit {spec.tier('L3')}",
+                f"it needs {nbytes} bytes beside {sum(b.nbytes for b in dram.buffers)} already there, "
+                f"and the tier has {dram.capacity_bytes}",
+                "a smaller batch, or a machine with more memory",
+            )
+
+    for node_id in graph.arg_nodes:
+        node = graph.nodes[node_id]
+        place_in_dram(node.name, Entry(node_id), "argument" if node.kind == "input" else "constant")
+    for index, group in enumerate(groups):
+        entry = Entry(group.nodes[-1])
+        name, nbytes = label(graph, group.nodes), graph.type_of(entry).nbytes
+        readers = [i for i, other in enumerate(groups) if _reads(graph, other, entry)]
+        if entry in graph.heads:
+            place_in_dram(name, entry, "output")
+            reasons.append(Reason("tier", name, "L3", "the region returns it", {"bytes": nbytes}))
+            continue
+        buffer = on_chip.place(name, entry, "intermediate", nbytes, index, max(readers, default=index))
+        numbers = {"bytes": nbytes, "capacity": on_chip.capacity_bytes}
+        if buffer is None:
+            place_in_dram(name, entry, "intermediate")
+            because = f"it needs {nbytes} bytes and L2 has no gap of that size among {on_chip.capacity_bytes}"
+            reasons.append(Reason("tier", name, "L3", because, numbers))
+        else:
+            because = f"it is read by step {readers[0] if readers else index} and fits: {nbytes} bytes never go to DRAM"
+            reasons.append(Reason("tier", name, "L2", because, numbers))
+    return dram, on_chip, reasons
+
+
+def _reads(graph: Graph, group: Group, entry: Entry) -> bool:
+    return any(entry in graph.nodes[node].inputs for node in group.nodes)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    step: Step
+    residents: tuple[Buffer, ...]
+    reasons: tuple[Reason, ...]
+
+
+def _choose_step(builder: StepBuilder, on_chip: TensorMemory, cost: CostModel) -> _Choice:
+    """The candidate whose transfers take the fewest cycles."""
+    graph, name = builder.graph, label(builder.graph, builder.group.nodes)
+    compared: list[tuple[int, Step, tuple[Buffer, ...]]] = []
+    for candidate in builder.candidates():
+        step, residents = _make_resident(builder, candidate, on_chip)
+        compared.append((cost.transfers(step_counters(graph, step)), step, residents))
+    compared.sort(key=lambda one: one[0])
+    cycles, step, residents = compared[0]
+    reasons = _step_reasons(builder, step, name)
+    if len(compared) > 1:
+        other = compared[1][0]
+        stays = _what_stays(step)
+        because = f"its transfers take {cycles} cycles, against {other} the other way round"
+        reasons.append(Reason("order", name, f"{stays} stay", because, {"cycles": cycles, "other_cycles": other}))
+    for resident in residents:
+        loads = _loads(builder, compared[0][1])[resident.entry]
+        because = f"its tiles are read {loads} bytes in all, the tensor has {resident.nbytes}: DRAM is read once"
+        numbers = {"loads_bytes": loads, "tensor_bytes": resident.nbytes}
+        reasons.append(Reason("resident", resident.name, "L2", because, numbers))
+    return _Choice(step, residents, tuple(reasons))
+
+
+def _what_stays(step: Step) -> str:
+    order = [axis.name for axis in step.axes]
+    return "input tiles" if order.index("n") > order.index("x") else "weight tiles"
+
+
+def _step_reasons(builder: StepBuilder, step: Step, name: str) -> list[Reason]:
+    spec, problem = builder.spec, builder.problem
+    reasons = []
+    if len(step.nodes) > 1:
+        because = "they come from one composite and nothing else reads the values between them"
+        reasons.append(Reason("fuse", name, f"{len(step.nodes)} operations in one tile", because))
+    shape = " x ".join(f"{axis.name} {axis.tile}/{axis.extent}" for axis in step.axes if axis.extent > 1)
+    limit = spec.tile.rows * spec.tile.columns
+    because = f"the accumulator in L0 holds {spec.tile.rows}x{spec.tile.columns} = {limit} elements"
+    used = {tier: sum(s.nbytes for s in step.slots if s.tier == tier) for tier in ("L0", "L1")}
+    numbers = {"L0_bytes": used["L0"], "L1_bytes": used["L1"], "L1_capacity": spec.tier("L1").capacity_bytes}
+    reasons.append(Reason("tile", name, shape or "one element", because, numbers))
+    because = {
+        "matrix": "a matrix product fills the array",
+        "conv": "a convolution is a matrix product over patches, which this engine gathers itself",
+        "vector": "each element (or channel) is computed on its own, lane by lane",
+        "pooling": "a window is reduced channel by channel",
+        "activation": "a nonlinear function of each element",
+        "dma": "nothing is computed",
+    }[step.engine]
+    reasons.append(Reason("engine", name, step.engine, because, {"lanes": spec.engine(step.engine).lanes}))
+    if isinstance(problem, Contraction):
+        chunk = [axis for axis in step.axes if axis.name in ("c", "kh", "kw")]
+        chosen = " x ".join(f"{axis.name} {axis.tile}/{axis.extent}" for axis in chunk)
+        reasons.append(Reason("chunk", name, chosen, "the depth of one pass never depends on memory, nor do the bits"))
+    return reasons
+
+
+def _loads(builder: StepBuilder, step: Step) -> dict[Entry, int]:
+    """Bytes that the step's tiles read of each tensor."""
+    loads: dict[Entry, int] = {}
+    for operand in step.operands:
+        _, nbytes = operand_loads(builder.problem, step.axes, operand)
+        loads[operand.entry] = loads.get(operand.entry, 0) + nbytes
+    for node_id, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
+        for position, operand in enumerate(operands):
+            if operand is not None:
+                nbytes = aligned_bytes(builder.graph, node_id, position, builder.problem, step.axes)
+                loads[operand.entry] = loads.get(operand.entry, 0) + nbytes
+    return loads
+
+
+def _make_resident(
+    builder: StepBuilder, step: Step, on_chip: TensorMemory
+) -> tuple[Step, tuple[Buffer, ...]]:
+    """Copy to L2, for the time of this step, what its tiles would read from DRAM more than once; most saved first."""
+    graph = builder.graph
+    room = TensorMemory(on_chip.tier, on_chip.capacity_bytes, list(on_chip.buffers))
+    loads = _loads(builder, step)
+    saved = {entry: nbytes - graph.type_of(entry).nbytes for entry, nbytes in loads.items()}
+    residents: list[Buffer] = []
+    for entry in sorted(saved, key=lambda one: (-saved[one], one)):
+        if saved[entry] <= 0 or builder.tiers[entry] != "L3":
+            continue
+        nbytes = graph.type_of(entry).nbytes
+        name = graph.nodes[entry.node].name
+        buffer = room.place(name, entry, "resident", nbytes, step.index, step.index)
+        if buffer is not None:
+            residents.append(buffer)
+    near = {buffer.entry: "L2" for buffer in residents}
+    return _with_tiers(step, near), tuple(residents)
+
+
+def _with_tiers(step: Step, near: Mapping[Entry, str]) -> Step:
+    """The step with the operands in ``near`` loaded from there, after one copy."""
+    if not near:
+        return step
+
+    def moved(operand: Operand) -> Operand:
+        return replace(operand, tier=near.get(operand.entry, operand.tier))
+
+    return replace(
+        step,
+        operands=tuple(moved(operand) for operand in step.operands),
+        epilogue_operands=tuple(
+            tuple(None if operand is None else moved(operand) for operand in group) for group in step.epilogue_operands
+        ),
+        prefetch=tuple(near),
+    )

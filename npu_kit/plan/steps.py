@@ -1,0 +1,194 @@
+"""From a group of nodes to a step: the tile, its slots in L0 and L1, and the order of the loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from npu_kit.errors import PlanError
+from npu_kit.graph.ir import DTYPE_BYTES, Entry, Graph
+from npu_kit.hw.spec import NpuSpec
+from npu_kit.plan import tiling
+from npu_kit.plan.fusion import Group
+from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, TileLayout, aligned_operand, problem_of
+from npu_kit.plan.ir import Axis, Operand, Slot, Step
+from npu_kit.plan.placement import SlotMemory, refuse_slots
+
+ACTIVATIONS = ("relu", "clip", "sigmoid", "tanh", "gelu", "gelu_tanh", "softmax")
+
+
+def label(graph: Graph, nodes: tuple[int, ...]) -> str:
+    """A step in the user's words: ``conv2d+add+relu (example_npu.conv2d_relu_fused#0)``."""
+    names = "+".join(graph.nodes[node].name if graph.nodes[node].is_kernel else "copy" for node in nodes)
+    composite = graph.nodes[nodes[0]].composite
+    return f"{names} ({composite})" if composite else f"{names} (node {nodes[0]})"
+
+
+def engine_of(graph: Graph, node_id: int, problem: Problem | None = None) -> str:
+    """The engine that runs a node."""
+    node = graph.nodes[node_id]
+    if not node.is_kernel:
+        return "dma"
+    if isinstance(problem, Contraction):
+        return "matrix" if node.name == "matmul" else "conv"
+    if node.name in ("max_pool2d", "avg_pool2d"):
+        return "pooling"
+    return "activation" if node.name in ACTIVATIONS else "vector"
+
+
+class StepBuilder:
+    """Candidates for one step, each complete and within L0 and L1."""
+
+    def __init__(self, graph: Graph, spec: NpuSpec, index: int, group: Group, tiers: Mapping[Entry, str]) -> None:
+        self.graph, self.spec, self.index, self.group, self.tiers = graph, spec, index, group, tiers
+        self.problem = problem_of(graph, group.nodes[0])
+        self.engine = engine_of(graph, group.nodes[0], self.problem)
+
+    def candidates(self) -> Iterator[Step]:
+        """The steps worth comparing by cost; at least one.
+
+        Raises:
+            PlanError: not even the smallest tile fits.
+        """
+        if isinstance(self.problem, Contraction):
+            refusal = None
+            found = False
+            for weights_stay in (False, True):
+                step, memory = self._contraction(self.problem, weights_stay)
+                if step is None:
+                    refusal = refuse_slots(label(self.graph, self.group.nodes), memory, self.spec)
+                else:
+                    found = True
+                    yield step
+            if not found and refusal is not None:
+                raise refusal
+            return
+        yield self._first_that_fits()
+
+    def _contraction(self, problem: Contraction, weights_stay: bool) -> tuple[Step | None, SlotMemory]:
+        """The largest output tile that fits with a panel of the operand that stays, else without one."""
+        axes = tiling.contraction_axes(problem, self.spec, weights_stay)
+        while True:
+            for with_panel in (True, False):
+                step, memory = self._contraction_step(problem, axes, weights_stay, with_panel)
+                if step is not None:
+                    return step, memory
+            tile = {axis.name: axis.tile for axis in axes}
+            if tile["y"] * tile["x"] == 1:
+                return None, memory
+            half = tile["y"] * tile["x"] // 2
+            y, x = tiling.spatial_tile(problem.rows, problem.columns, (tile["kh"], tile["kw"]), half)
+            smaller = {"y": y, "x": x}
+            axes = tuple(replace(axis, tile=smaller.get(axis.name, axis.tile)) for axis in axes)
+
+    def _contraction_step(
+        self, problem: Contraction, axes: tuple[Axis, ...], weights_stay: bool, with_panel: bool
+    ) -> tuple[Step | None, SlotMemory]:
+        named = {axis.name: axis for axis in axes}
+        parts = math.prod(named[name].count for name in ("c", "kh", "kw"))
+        # A single chunk is its own panel: keeping it costs nothing.
+        panel = with_panel or parts <= 1
+        layouts = problem.layouts(axes)
+        memory = SlotMemory(self.spec)
+        rows = self.spec.tile.rows
+        depth = math.prod(named[name].tile for name in ("c", "kh", "kw"))
+        is_direct = named["kh"].tile == named["kw"].tile == 1
+        # Where each kernel position has its own box, the box is the matrix tile, padded to the array's full height.
+        x_bytes = rows * depth * DTYPE_BYTES[problem.x.dtype] if is_direct else layouts["x"].nbytes
+        x_slot = memory.add("x", "L1", x_bytes, parts if panel and not weights_stay else 1)
+        w_slot = memory.add("w", "L1", layouts["w"].nbytes, parts if panel and weights_stay else 1)
+        if not is_direct:
+            memory.add("patches", "L1", rows * depth * DTYPE_BYTES[problem.x.dtype])
+        operands = (
+            self._operand("x", 0, x_slot, panel and not weights_stay),
+            self._operand("w", 1, w_slot, panel and weights_stay),
+        )
+        return self._finish(axes, operands, layouts["out"], memory)
+
+    def _first_that_fits(self) -> Step:
+        problem = self.problem
+        if isinstance(problem, Softmax):
+            shapes = tiling.softmax_axes(problem, self.spec)
+        elif isinstance(problem, Elementwise):
+            shapes = tiling.elementwise_axes(problem, self.spec)
+        else:
+            assert not isinstance(problem, Contraction)
+            shapes = tiling.window_axes(problem, self.spec)
+        memory: SlotMemory | None = None
+        for axes in shapes:
+            for with_panel in (True, False) if isinstance(problem, Softmax) else (False,):
+                step, memory = self._streamed_step(problem, axes, with_panel)
+                if step is not None:
+                    return step
+        if memory is None:
+            raise PlanError(f"no tile for {label(self.graph, self.group.nodes)}")
+        raise refuse_slots(label(self.graph, self.group.nodes), memory, self.spec)
+
+    def _streamed_step(
+        self, problem: Problem, axes: tuple[Axis, ...], with_panel: bool
+    ) -> tuple[Step | None, SlotMemory]:
+        layouts = problem.layouts(axes)
+        memory = SlotMemory(self.spec)
+        parts = max(1, axes[-1].count) if with_panel else 1
+        panel = with_panel or (isinstance(problem, Softmax) and parts <= 1)
+        names = [name for name in layouts if name != "out"]
+        operands = tuple(
+            self._operand(name, i, memory.add(name, "L1", layouts[name].nbytes, parts), panel)
+            for i, name in enumerate(names)
+        )
+        if isinstance(problem, Softmax):
+            statistics = axes[1].tile * DTYPE_BYTES["float32"]
+            memory.add("maximum", "L1", statistics)
+            memory.add("sum", "L1", statistics)
+        return self._finish(axes, operands, layouts["out"], memory)
+
+    def _operand(self, name: str, position: int, slot: Slot, is_panel: bool) -> Operand:
+        anchor = self.group.nodes[0]
+        node = self.graph.nodes[anchor]
+        entry = node.inputs[position] if node.is_kernel else Entry(anchor)
+        return Operand(name, entry, self.tiers[entry], slot, is_panel)
+
+    def _finish(
+        self, axes: tuple[Axis, ...], operands: tuple[Operand, ...], out: TileLayout, memory: SlotMemory
+    ) -> tuple[Step | None, SlotMemory]:
+        """Add the epilogue's slots, the accumulator and the way out; None if the tiers are too small."""
+        graph, nodes = self.graph, self.group.nodes
+        epilogue: list[tuple[Operand | None, ...]] = []
+        for number, (node_id, running) in enumerate(zip(nodes[1:], self.group.running, strict=True)):
+            group: list[Operand | None] = []
+            for position, entry in enumerate(graph.nodes[node_id].inputs):
+                if position == running:
+                    group.append(None)
+                    continue
+                layout = aligned_operand(graph, node_id, position).layout(out)
+                name = f"epilogue{number}.{position}"
+                group.append(Operand(name, entry, self.tiers[entry], memory.add(name, "L1", layout.nbytes)))
+            epilogue.append(tuple(group))
+        last = graph.nodes[nodes[-1]].outputs[0]
+        memory.add("out", "L1", math.prod(out.shape) * DTYPE_BYTES[last.dtype])
+        accumulator = self.spec.tile.rows * self.spec.tile.columns
+        memory.add("accumulator", "L0", accumulator * DTYPE_BYTES["float32"])
+        if memory.missing():
+            return None, memory
+        output = Entry(nodes[-1])
+        step = Step(
+            index=self.index,
+            family=self._family,
+            nodes=nodes,
+            engine=self.engine,
+            epilogue_engines=tuple(engine_of(graph, node) for node in nodes[1:]),
+            axes=axes,
+            operands=operands,
+            epilogue_operands=tuple(epilogue),
+            output=output,
+            output_tier=self.tiers[output] if graph.nodes[nodes[0]].is_kernel else "L3",
+            slots=tuple(memory.slots),
+        )
+        return step, memory
+
+    @property
+    def _family(self) -> str:
+        if not self.graph.nodes[self.group.nodes[0]].is_kernel:
+            return "copy"
+        return type(self.problem).__name__.lower()

@@ -1,0 +1,107 @@
+"""Tile shapes: how much of each axis one tile takes.
+
+Only the output tile follows the machine's capacities. The depth of a reduction chunk follows the operation and the tile
+alone, so the order of a floating-point sum, and with it every bit of the result, is the same on a machine with less
+memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from npu_kit.hw.spec import NpuSpec
+from npu_kit.plan.geometry import Contraction, Elementwise, Softmax, Window
+from npu_kit.plan.geometry.sliding import Sliding
+from npu_kit.plan.ir import Axis
+
+CHUNK_TARGET = 128  # products summed in one pass through the array: four tiles deep at 32x32; illustrative
+CHUNK_LIMIT = 256  # 256 products of two uint8 values still sum exactly in float32: 256 * 255 * 255 < 2**24
+
+
+def balanced(extent: int, limit: int, multiple: int = 8) -> int:
+    """The tile that cuts ``extent`` into as few, and as equal, pieces as ``limit`` allows, a multiple where it is cut."""
+    if extent <= limit:
+        return max(1, extent)
+    pieces = math.ceil(extent / limit)
+    return min(limit, math.ceil(math.ceil(extent / pieces) / multiple) * multiple)
+
+
+def spatial_tile(rows: Sliding, columns: Sliding, kernel: tuple[int, int], limit: int) -> tuple[int, int]:
+    """Rows and columns of an output tile of at most ``limit`` positions: fewest tiles first, then the smallest halo."""
+    best: tuple[tuple[int, int, int], tuple[int, int]] | None = None
+    for height in range(1, min(limit, max(1, rows.out)) + 1):
+        width = max(1, min(limit // height, columns.out))
+        tiles = math.ceil(rows.out / height) * math.ceil(columns.out / width)
+        halo = tiles * rows.halo(height, kernel[0]) * columns.halo(width, kernel[1])
+        key = (tiles, halo, height)
+        if best is None or key < best[0]:
+            best = key, (height, width)
+    assert best is not None
+    return best[1]
+
+
+def reduction_chunk(problem: Contraction) -> tuple[int, int, int]:
+    """Input channels, kernel rows and kernel columns that one pass through the array sums."""
+    kh, kw = problem.rows.kernel, problem.columns.kernel
+    channels = problem.depth
+    tile_c = balanced(channels, max(8, CHUNK_TARGET // (kh * kw) // 8 * 8) if kh * kw > 1 else CHUNK_TARGET)
+    if tile_c * kh * kw <= CHUNK_LIMIT:
+        return tile_c, kh, kw
+    tile_kh = balanced(kh, max(1, CHUNK_LIMIT // (tile_c * kw)), 1)
+    if tile_c * tile_kh * kw <= CHUNK_LIMIT:
+        return tile_c, tile_kh, kw
+    return tile_c, 1, balanced(kw, max(1, CHUNK_LIMIT // tile_c), 1)
+
+
+def contraction_axes(problem: Contraction, spec: NpuSpec, weights_stay: bool) -> tuple[Axis, ...]:
+    """Axes and tiles of a contraction, in loop order."""
+    c, kh, kw = reduction_chunk(problem)
+    y, x = spatial_tile(problem.rows, problem.columns, (kh, kw), spec.tile.rows)
+    tile = {"batch": 1, "group": 1, "y": y, "x": x, "n": spec.tile.columns, "c": c, "kh": kh, "kw": kw}
+    order = ("group", "n", "batch", "y", "x") if weights_stay else ("batch", "group", "y", "x", "n")
+    extents = problem.extents
+    return tuple(Axis(name, extents[name], tile[name]) for name in (*order, "c", "kh", "kw"))
+
+
+def window_axes(problem: Window, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
+    """Candidate tilings of a window, the largest first.
+
+    Kernel rows are cut before kernel columns, so the taps are always summed in the same order.
+    """
+    kernel_rows, kernel_columns = problem.rows.kernel, problem.columns.kernel
+    extents = problem.extents
+    kernels = [(kernel_rows, kernel_columns), (1, kernel_columns), (1, min(8, kernel_columns)), (1, 1)]
+    for channels in _halved(spec.tile.columns):
+        for kernel in dict.fromkeys(kernels):
+            y, x = spatial_tile(problem.rows, problem.columns, kernel, spec.tile.rows)
+            tile = {"batch": 1, "y": y, "x": x, "c": channels, "kh": kernel[0], "kw": kernel[1]}
+            yield tuple(Axis(name, extents[name], tile[name]) for name in tile)
+
+
+def elementwise_axes(problem: Elementwise, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
+    """Candidate tilings of an elementwise operation, the largest first: the last axes are taken whole."""
+    for limit in _halved(spec.tile.rows * spec.tile.columns):
+        tiles: list[int] = []
+        left = limit
+        for size in reversed(problem.out.shape):
+            tiles.append(max(1, min(size, left)))
+            left //= tiles[-1]
+        extents = problem.extents
+        yield tuple(
+            Axis(name, extent, tile) for (name, extent), tile in zip(extents.items(), reversed(tiles), strict=True)
+        )
+
+
+def softmax_axes(problem: Softmax, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
+    """Candidate tilings of a softmax, the largest first; the columns never change, for the sake of the sum's order."""
+    extents = problem.extents
+    for rows in _halved(spec.tile.rows):
+        tile = {"outer": 1, "inner": max(1, min(rows, extents["inner"])), "k": spec.tile.columns}
+        yield tuple(Axis(name, extents[name], tile[name]) for name in tile)
+
+
+def _halved(size: int) -> Iterator[int]:
+    while size >= 1:
+        yield size
+        size //= 2

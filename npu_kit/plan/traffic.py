@@ -1,0 +1,190 @@
+"""What a step will move and compute, by arithmetic: sums over tiles in closed form, no tile is visited.
+
+A box is a product of spans, one per axis, so the sum of its elements over all tiles is a product of sums.
+"""
+
+from __future__ import annotations
+
+import math
+
+from npu_kit.graph.ir import DTYPE_BYTES, Graph, TensorType
+from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Window, aligned_operand, problem_of
+from npu_kit.plan.geometry.sliding import Sliding
+from npu_kit.plan.ir import Axis, Operand, Plan, Step
+from npu_kit.trace.counters import Counters
+
+Loads = tuple[int, int]  # transfers, bytes
+
+
+def plan_counters(plan: Plan) -> tuple[Counters, ...]:
+    """The forecast of each step of ``plan``."""
+    return tuple(step_counters(plan.graph, step) for step in plan.steps)
+
+
+def step_counters(graph: Graph, step: Step) -> Counters:
+    """The forecast of one step."""
+    problem = problem_of(graph, step.nodes[0])
+    axes = {axis.name: axis for axis in step.axes}
+    counters = Counters()
+    for entry in step.prefetch:
+        counters.move("L3", "L2", graph.type_of(entry).nbytes)
+    for operand in step.operands:
+        transfers, nbytes = operand_loads(problem, step.axes, operand)
+        counters.move(operand.tier, "L1", nbytes, transfers)
+    _compute(problem, step, axes, counters)
+    tiles = out_tiles(problem, step.axes)
+    for node_id, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
+        for position, operand in enumerate(operands):
+            if operand is not None:
+                nbytes = aligned_bytes(graph, node_id, position, problem, step.axes)
+                counters.move(operand.tier, "L1", nbytes, tiles)
+                counters.move("L1", "L0", nbytes, tiles)
+    out = graph.type_of(step.output)
+    counters.move("L0", "L1", out.nbytes, tiles)
+    counters.move("L1", step.output_tier, out.nbytes, tiles)
+    counters.tiles = tiles
+    counters.stored_elements = out.elements
+    return counters
+
+
+def operand_loads(problem: Problem, axes: tuple[Axis, ...], operand: Operand) -> Loads:
+    """Transfers and bytes of one operand of the anchor, over the whole step."""
+    named = {axis.name: axis for axis in axes}
+    if isinstance(problem, Contraction):
+        return contraction_loads(problem, axes, operand.name, operand.is_panel)
+    if isinstance(problem, Window):
+        return _window_loads(problem, named, operand.name)
+    if isinstance(problem, Softmax):
+        passes = 1 if operand.is_panel else 3
+        return passes * math.prod(axis.count for axis in axes), passes * problem.type.nbytes
+    along = problem.operands[int(operand.name[1:])]
+    elements = math.prod(
+        named[f"d{i}"].extent if axis >= 0 else named[f"d{i}"].count for i, axis in enumerate(along.along)
+    )
+    return math.prod(axis.count for axis in axes), elements * DTYPE_BYTES[along.type.dtype]
+
+
+def contraction_loads(problem: Contraction, axes: tuple[Axis, ...], name: str, is_panel: bool) -> Loads:
+    """Transfers and bytes of ``x`` or ``w``: one pass over its tiles, times how often the loops come back to it."""
+    axis = {a.name: a for a in axes}
+    order = [a.name for a in axes]
+    if name == "w":
+        shared = problem.is_weight_shared
+        spatial = axis["y"].count * axis["x"].count
+        passes = axis["batch"].count * spatial
+        if is_panel:
+            passes = min(1, passes) if shared and order.index("n") < order.index("x") else min(1, spatial) * (
+                axis["batch"].count
+            )
+        tiles = [axis[letter] for letter in ("group", "n", "c", "kh", "kw")]
+        elements = math.prod(a.extent for a in tiles)
+        return (
+            passes * math.prod(a.count for a in tiles) if elements else 0,
+            passes * elements * DTYPE_BYTES[problem.w.dtype],
+        )
+    rows, row_pieces = _sliding_sum(problem.rows, axis["y"], axis["kh"])
+    columns, column_pieces = _sliding_sum(problem.columns, axis["x"], axis["kw"])
+    outer = axis["batch"].count * axis["group"].count
+    passes = min(1, axis["n"].count) if is_panel else axis["n"].count
+    return (
+        outer * passes * row_pieces * column_pieces * axis["c"].count,
+        outer * passes * rows * columns * axis["c"].extent * DTYPE_BYTES[problem.x.dtype],
+    )
+
+
+def _sliding_sum(sliding: Sliding, out: Axis, kernel: Axis) -> tuple[int, int]:
+    """Sum of the real box lengths over all (output tile, kernel tile) pairs, and the number of boxes that are not empty."""
+    total = pieces = 0
+    for i in range(out.count):
+        for k in range(kernel.count):
+            _, target = sliding.box(out.span(i), kernel.span(k), kernel.tile)
+            total += target.stop - target.start
+            pieces += target.stop > target.start
+    return total, pieces
+
+
+def _window_loads(problem: Window, axis: dict[str, Axis], name: str) -> Loads:
+    tiles = axis["batch"].count * axis["c"].count
+    channels = axis["batch"].count * axis["c"].extent
+    if name == "w":
+        assert problem.w is not None
+        spatial = axis["y"].count * axis["x"].count
+        taps, chunks = axis["kh"].extent * axis["kw"].extent, axis["kh"].count * axis["kw"].count
+        return tiles * spatial * chunks, channels * spatial * taps * DTYPE_BYTES[problem.w.dtype]
+    rows, row_pieces = _sliding_sum(problem.rows, axis["y"], axis["kh"])
+    columns, column_pieces = _sliding_sum(problem.columns, axis["x"], axis["kw"])
+    return tiles * row_pieces * column_pieces, channels * rows * columns * DTYPE_BYTES[problem.x.dtype]
+
+
+def out_tiles(problem: Problem, axes: tuple[Axis, ...]) -> int:
+    """Number of output tiles."""
+    reduction = {Contraction: ("c", "kh", "kw"), Window: ("kh", "kw")}.get(type(problem), ())
+    return math.prod(axis.count for axis in axes if axis.name not in reduction)
+
+
+def aligned_bytes(graph: Graph, node_id: int, position: int, problem: Problem, axes: tuple[Axis, ...]) -> int:
+    """Bytes of an epilogue operand, loaded once per output tile."""
+    operand = aligned_operand(graph, node_id, position)
+    out = problem.layouts(axes)["out"]
+    elements = 1
+    for axis, natural in _natural_axes(problem, axes, out.axes):
+        # An axis that the tile does not show is walked one element at a time: its count is its extent.
+        runs = natural is None or operand.along[natural] >= 0
+        elements *= axis.extent if runs else axis.count
+    return elements * DTYPE_BYTES[operand.type.dtype]
+
+
+def _natural_axes(
+    problem: Problem, axes: tuple[Axis, ...], shown: tuple[int, ...]
+) -> list[tuple[Axis, int | None]]:
+    """Each loop axis over output tiles with the tensor axis along which it runs, None for one the tile does not show."""
+    named = {axis.name: axis for axis in axes}
+    if isinstance(problem, Elementwise):
+        return [(axis, i) for i, axis in enumerate(axes)]
+    if isinstance(problem, Softmax):
+        pairs = [("inner", shown[0]), ("k", shown[1])]
+        loose = ["outer"]
+    elif isinstance(problem, Window):
+        pairs, loose = [("y", shown[0]), ("x", shown[1]), ("c", shown[2])], ["batch"]
+    else:
+        pairs, loose = [("y", shown[0]), ("x", shown[1]), ("n", shown[2])], ["batch", "group"]
+    return [(named[name], axis if axis >= 0 else None) for name, axis in pairs] + [(named[name], None) for name in loose]
+
+
+def _compute(problem: Problem, step: Step, axis: dict[str, Axis], counters: Counters) -> None:
+    """What the engine reads from L1 while it computes, and its multiply-accumulates."""
+    if isinstance(problem, Contraction):
+        rows = axis["batch"].extent * axis["group"].extent * axis["y"].extent * axis["x"].extent
+        depth = axis["c"].extent * axis["kh"].extent * axis["kw"].extent
+        chunks = axis["c"].count * axis["kh"].count * axis["kw"].count
+        computes = out_tiles(problem, step.axes) * chunks
+        spatial = axis["batch"].count * axis["y"].count * axis["x"].count
+        columns = axis["group"].extent * axis["n"].extent
+        counters.move("L1", "L0", rows * depth * axis["n"].count * DTYPE_BYTES[problem.x.dtype], computes)
+        counters.move("L1", "L0", spatial * depth * columns * DTYPE_BYTES[problem.w.dtype], computes)
+        counters.macs = problem.macs
+        return
+    if isinstance(problem, Window):
+        taps, chunks = axis["kh"].extent * axis["kw"].extent, axis["kh"].count * axis["kw"].count
+        computes = out_tiles(problem, step.axes) * chunks
+        counters.move("L1", "L0", problem.out.elements * taps * DTYPE_BYTES[problem.x.dtype], computes)
+        if problem.w is not None:
+            spatial = axis["batch"].count * axis["y"].count * axis["x"].count
+            nbytes = spatial * taps * axis["c"].extent * DTYPE_BYTES[problem.w.dtype]
+            counters.move("L1", "L0", nbytes, computes)
+            counters.macs = problem.out.elements * taps
+        return
+    if isinstance(problem, Softmax):
+        counters.move("L1", "L0", 3 * problem.type.nbytes, 3 * out_tiles(problem, step.axes))
+        return
+    for operand in step.operands:
+        transfers, nbytes = operand_loads(problem, step.axes, operand)
+        counters.move("L1", "L0", nbytes, transfers)
+
+
+def tensor_bytes(graph: Graph, step: Step) -> int:
+    """Bytes of all tensors that the step reads and writes, each counted once."""
+    entries = {operand.entry for operand in step.operands} | {step.output}
+    entries |= {operand.entry for group in step.epilogue_operands for operand in group if operand is not None}
+    types: list[TensorType] = [graph.type_of(entry) for entry in entries]
+    return sum(one.nbytes for one in types)

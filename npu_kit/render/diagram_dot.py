@@ -1,0 +1,159 @@
+"""Diagram to DOT.
+
+Labels are HTML-like DOT labels built as elements, node names are synthetic (``n0``, ``cluster_0``), and nothing is ever
+a link: text from a model can only become text. Tooltips do not go through DOT at all, see ``diagram_svg``.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from xml.etree import ElementTree
+
+import graphviz
+
+from npu_kit.render import theme
+from npu_kit.render.diagram import Arrow, Box, Diagram, Group, verify_diagram
+from npu_kit.render.format import clean, shorten
+from npu_kit.render.svg import text_width
+
+_TITLE_CHARACTERS = 36
+_ROW_CHARACTERS = 46
+_NOTE_LINES = 3
+_Element = ElementTree.Element
+
+
+def to_dot(diagram: Diagram) -> str:
+    """The diagram in the DOT language: boxes in order, groups as clusters, a legend of what is used.
+
+    Raises:
+        RenderError: the diagram refers to something that is not there.
+    """
+    verify_diagram(diagram)
+    dot = graphviz.Digraph(name="diagram")
+    dot.attr(bgcolor="white", fontname=theme.DOT_FONT, fontsize="12", labelloc="b", nodesep="0.2", ranksep="0.3", pad="0.1")
+    dot.attr(label=_html(_legend(diagram)))
+    dot.attr("node", shape="box", fontname=theme.DOT_FONT, fontsize="12", margin="0.06,0.04", height="0.2", width="0.2")
+    dot.attr("edge", fontname=theme.DOT_FONT, fontsize="10", color=theme.MUTED, fontcolor=theme.MUTED, arrowsize="0.7")
+    names = {box.key: f"n{i}" for i, box in enumerate(diagram.boxes)}
+    clusters = {group.key: f"cluster_{i}" for i, group in enumerate(diagram.groups)}
+    _fill(dot, "", diagram, names, clusters)
+    for i, arrow in enumerate(diagram.arrows):
+        dot.edge(names[arrow.source], names[arrow.target], id=f"e{i}", **_edge_label(arrow))
+    return str(dot.source)
+
+
+def _fill(dot: graphviz.Digraph, key: str, diagram: Diagram, names: dict[str, str], clusters: dict[str, str]) -> None:
+    for box in diagram.boxes:
+        if box.group == key:
+            dot.node(names[box.key], label=_html(_box_label(box)), **_box_style(box))
+    for group in diagram.groups:
+        if group.parent == key:
+            with dot.subgraph(name=clusters[group.key]) as inner:
+                inner.attr(label=_html(_group_label(group)), **_group_style(group))
+                _fill(inner, group.key, diagram, names, clusters)
+
+
+def _group_style(group: Group) -> dict[str, str]:
+    swatch = theme.NPU if group.kind == "region" else theme.COMPOSITE
+    style = "filled,rounded" if group.kind == "region" else "filled,rounded,dashed"
+    return {"style": style, "fillcolor": swatch.pale, "color": swatch.fill, "labelloc": "t", "labeljust": "l", "margin": "8"}
+
+
+def _group_label(group: Group) -> _Element:
+    is_region = group.kind == "region"
+    return _line(group.title, 60, bold=is_region, size=12 if is_region else 10)
+
+
+def _box_style(box: Box) -> dict[str, str]:
+    swatch = _swatch(box)
+    style = {"style": "filled,rounded", "fillcolor": swatch.pale, "color": swatch.fill}
+    if box.kind in ("input", "output"):
+        style |= {"penwidth": "1.5"}
+    elif box.kind == "constant":
+        style |= {"style": "filled"}
+    elif box.place == "host":
+        style |= {"style": "filled,dashed"}
+    if box.kind == "group":
+        style |= {"peripheries": "2"}
+    if box.is_highlighted:
+        style |= {"penwidth": "4", "color": theme.ATTENTION}
+    return style
+
+
+def _swatch(box: Box) -> theme.Swatch:
+    if box.kind in ("input", "output"):
+        return theme.DATA
+    if box.kind == "constant":
+        return theme.CONSTANT
+    if box.engine:
+        return theme.engine_swatch(box.engine)
+    return theme.NPU if box.place == "npu" else theme.HOST
+
+
+def _box_label(box: Box) -> _Element:
+    """A table: the title beside a chip that names the engine or place in words, then one small line per row."""
+    table = _Element("TABLE", BORDER="0", CELLBORDER="0", CELLSPACING="0", CELLPADDING="2")
+    head = ElementTree.SubElement(table, "TR")
+    head.append(_line(box.title, _TITLE_CHARACTERS, bold=box.kind != "constant"))
+    swatch, chip = _swatch(box), box.engine or box.place or box.kind
+    ElementTree.SubElement(head, "TD", WIDTH="4")
+    cell = ElementTree.SubElement(head, "TD", BGCOLOR=swatch.fill, STYLE="rounded")
+    ElementTree.SubElement(cell, "FONT", {"COLOR": swatch.ink, "POINT-SIZE": "9"}).text = f" {clean(chip)} "
+    lines = [(row, "") for row in box.rows]
+    lines += [(line, theme.ATTENTION_INK) for line in _wrap(box.note)]
+    for line, color in lines:
+        row = ElementTree.SubElement(table, "TR")
+        row.append(_line(line, _ROW_CHARACTERS, size=10, color=color, columns=3))
+    return table
+
+
+def _wrap(note: str) -> list[str]:
+    lines = textwrap.wrap(clean(note), _ROW_CHARACTERS)
+    if len(lines) > _NOTE_LINES:
+        lines = [*lines[: _NOTE_LINES - 1], shorten(" ".join(lines[_NOTE_LINES - 1 :]), _ROW_CHARACTERS)]
+    return lines
+
+
+def _line(text: str, limit: int, *, bold: bool = False, size: int = 12, color: str = "", columns: int = 1) -> _Element:
+    """A cell with one line of text, at least as wide as the text: graphviz-pure takes non-ASCII letters for spaces."""
+    shown = shorten(text, limit).strip() or "(unnamed)"
+    cell = _Element("TD", ALIGN="LEFT")
+    if columns > 1:
+        cell.set("COLSPAN", str(columns))
+    if not shown.isascii():
+        cell.set("WIDTH", f"{text_width(shown, size, bold):.0f}")
+    font = ElementTree.SubElement(cell, "FONT", {"POINT-SIZE": str(size)} | ({"COLOR": color} if color else {}))
+    (ElementTree.SubElement(font, "B") if bold else font).text = shown
+    return cell
+
+
+def _edge_label(arrow: Arrow) -> dict[str, str]:
+    label = shorten(arrow.label, _ROW_CHARACTERS)
+    return {"label": graphviz.escape(f" {label} ")} if label else {}
+
+
+def _legend(diagram: Diagram) -> _Element:
+    """One row of swatches with their words, then one row per note."""
+    table = _Element("TABLE", BORDER="0", CELLBORDER="0", CELLSPACING="3", CELLPADDING="2")
+    swatches = {s.name: s for s in map(_swatch, diagram.boxes)}
+    row = ElementTree.SubElement(ElementTree.SubElement(ElementTree.SubElement(table, "TR"), "TD"), "TABLE")
+    row.attrib.update(BORDER="0", CELLBORDER="0", CELLSPACING="4", CELLPADDING="1")
+    cells = ElementTree.SubElement(row, "TR")
+    for swatch in swatches.values():
+        chip = ElementTree.SubElement(cells, "TD", BGCOLOR=swatch.fill, WIDTH="16")
+        chip.text = " "
+        cells.append(_line(swatch.label, 30, size=10))
+    if not swatches:
+        cells.append(_line("nothing to draw", 30, size=10))
+    for note in diagram.notes:
+        ElementTree.SubElement(table, "TR").append(_line(note, 100, size=10))
+    return table
+
+
+def _html(element: _Element) -> str:
+    """The element as an HTML-like label; a lone cell becomes its own table."""
+    if element.tag == "TD":
+        table = _Element("TABLE", BORDER="0", CELLBORDER="0", CELLSPACING="0", CELLPADDING="1")
+        ElementTree.SubElement(table, "TR").append(element)
+        element = table
+    return f"<{ElementTree.tostring(element, encoding='unicode', short_empty_elements=False)}>"

@@ -1,0 +1,131 @@
+"""What sits where in every tier during one step: buffers and slots by offset, and what is free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npu_kit.errors import RenderError
+from npu_kit.hw.spec import MemoryTier
+from npu_kit.plan.ir import Plan
+from npu_kit.render import theme
+from npu_kit.render.format import format_bytes, format_count, format_share, number_of
+from npu_kit.render.picture import Picture
+from npu_kit.render.svg import Canvas, text_width
+
+_WIDTH, _LEFT, _RIGHT, _TOP, _BAR = 900, 16, 16, 52, 40
+_COLUMNS = 3  # of the list under a bar
+_LINE = 16
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One buffer or slot in a tier."""
+
+    name: str
+    offset_bytes: int
+    nbytes: int
+    parts: int
+    what: str  # "slot" or a buffer's role
+
+
+def pieces_of(plan: Plan, step: int, tier: str) -> tuple[Piece, ...]:
+    """What sits in ``tier`` during ``step``, by offset.
+
+    Raises:
+        RenderError: the plan has no such step.
+    """
+    if not 0 <= step < len(plan.steps):
+        raise RenderError(f"no step {step}", f"the plan has {number_of(len(plan.steps), 'step')}, counted from 0")
+    buffers = [
+        Piece(b.name, b.offset_bytes, b.nbytes, 1, b.role)
+        for b in plan.buffers
+        if b.tier == tier and b.first_step <= step <= b.last_step
+    ]
+    slots = [Piece(s.name, s.offset_bytes, s.nbytes, s.parts, "slot") for s in plan.steps[step].slots if s.tier == tier]
+    return tuple(sorted(buffers + slots, key=lambda piece: (piece.offset_bytes, piece.nbytes, piece.name)))
+
+
+def memory_map(plan: Plan, step: int, *, title: str = "") -> Picture:
+    """Draw one bar per tier, as long as its capacity, with everything that sits in it during ``step``.
+
+    L3 is drawn only as far as it is used, and says so: at its real length nothing in it could be seen.
+
+    Raises:
+        RenderError: the plan has no such step.
+    """
+    held = [(tier, pieces_of(plan, step, tier.name)) for tier in plan.spec.tiers]
+    heights = [_BAR + 40 + _LINE * -(-len(pieces) // _COLUMNS) for _, pieces in held]
+    names = " + ".join(plan.graph.nodes[node].name for node in plan.steps[step].nodes)
+    heading = title or f"Memory during step {step}: {names}"
+    canvas = Canvas(_WIDTH, _TOP + sum(heights) + 4, heading, "; ".join(_sentence(*item) for item in held))
+    canvas.text(_LEFT, 24, heading, size=theme.SIZE_TITLE, bold=True, width=_WIDTH - 220)
+    canvas.rect(_WIDTH - 170, 12, 20, 12, fill=theme.FREE, stroke=theme.RULE)
+    canvas.text(_WIDTH - 144, 22, "free", size=theme.SIZE_SMALL)
+    top = float(_TOP)
+    for (tier, pieces), height in zip(held, heights, strict=True):
+        _draw_tier(canvas, tier, pieces, top)
+        top += height
+    return canvas.picture()
+
+
+def _draw_tier(canvas: Canvas, tier: MemoryTier, pieces: tuple[Piece, ...], top: float) -> None:
+    used = sum(piece.nbytes for piece in pieces)
+    end = max((piece.offset_bytes + piece.nbytes for piece in pieces), default=0)
+    is_to_scale = tier.name != "L3"
+    shown = tier.capacity_bytes if is_to_scale else max(end, 1)
+    scale = (_WIDTH - _LEFT - _RIGHT) / shown
+    swatch = theme.tier_swatch(tier.name)
+    canvas.text(_LEFT, top, _sentence(tier, pieces), bold=True)
+    y = top + 8
+    canvas.rect(_LEFT, y, _WIDTH - _LEFT - _RIGHT, _BAR, fill=theme.FREE, stroke=theme.MUTED)
+    for number, piece in enumerate(pieces, 1):
+        x, width = _LEFT + piece.offset_bytes * scale, max(1.0, piece.nbytes * scale)
+        tip = f"{_entry(number, piece)}, {piece.what}, bytes {format_count(piece.offset_bytes)} to "
+        with canvas.group(tip + format_count(piece.offset_bytes + piece.nbytes), piece=piece.name):
+            canvas.rect(x, y, width, _BAR, fill=swatch.fill, stroke=theme.GROUND if width > 4 else "", hatch=_hatch(piece))
+            for part in range(1, piece.parts if width / piece.parts > 4 else 1):
+                at = x + part * width / piece.parts
+                canvas.line([(at, y), (at, y + _BAR)], stroke=swatch.ink, dash="2 2")
+            _label(canvas, number, piece, x, y, width, swatch)
+    if not is_to_scale:
+        right = _WIDTH - _RIGHT
+        canvas.text(right, top, "drawn as far as it is used", size=theme.SIZE_SMALL, anchor="end", fill=theme.MUTED)
+    column = (_WIDTH - _LEFT - _RIGHT) / _COLUMNS
+    for number, piece in enumerate(pieces, 1):
+        row, place = divmod(number - 1, _COLUMNS)
+        line = f"{_entry(number, piece)} at {format_count(piece.offset_bytes)}"
+        canvas.text(_LEFT + place * column, y + _BAR + 16 + row * _LINE, line, size=theme.SIZE_SMALL, width=column - 10)
+    if used and is_to_scale and tier.capacity_bytes - used > 0:
+        free = f"{format_bytes(tier.capacity_bytes - used)} free"
+        room = (tier.capacity_bytes - end) * scale
+        if text_width(free, theme.SIZE_SMALL) < room - 8:
+            canvas.text(_WIDTH - _RIGHT - 6, y + 24, free, size=theme.SIZE_SMALL, anchor="end", fill=theme.MUTED)
+
+
+def _label(canvas: Canvas, number: int, piece: Piece, x: float, y: float, width: float, swatch: theme.Swatch) -> None:
+    """The piece's number, and its name and size where they fit."""
+    mark = str(number)
+    if text_width(mark, theme.SIZE_SMALL, True) > width - 4:
+        return
+    whole = f"{number} {piece.name}"
+    fits = text_width(whole, theme.SIZE_SMALL, True) < width - 8
+    center = x + width / 2
+    canvas.text(center, y + 17, whole if fits else mark, size=theme.SIZE_SMALL, anchor="middle", bold=True, fill=swatch.ink)
+    size = format_bytes(piece.nbytes)
+    if text_width(size, theme.SIZE_SMALL) < width - 6:
+        canvas.text(center, y + 32, size, size=theme.SIZE_SMALL, anchor="middle", fill=swatch.ink)
+
+
+def _entry(number: int, piece: Piece) -> str:
+    parts = f" ({number_of(piece.parts, 'part')})" if piece.parts > 1 else ""
+    return f"{number} {piece.name}{parts}: {format_bytes(piece.nbytes)}"
+
+
+def _sentence(tier: MemoryTier, pieces: tuple[Piece, ...]) -> str:
+    used = sum(piece.nbytes for piece in pieces)
+    share = format_share(used, tier.capacity_bytes)
+    return f"{tier}: {format_bytes(used)} of {format_bytes(tier.capacity_bytes)} in use, {share}"
+
+
+def _hatch(piece: Piece) -> str:
+    return "" if piece.what == "slot" else "dots"

@@ -1,0 +1,108 @@
+"""Small tables, as text and as HTML: the reasons of a plan, its steps, events."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from npu_kit.plan.ir import Plan
+from npu_kit.render.format import clean, format_bytes, format_count, number_of, shorten
+from npu_kit.trace.events import ENGINES, KINDS, TIERS, Events
+
+_CELL_CHARACTERS = 72  # in text; HTML wraps by itself
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under headings; ``str`` gives aligned text, a notebook shows HTML."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+    def __str__(self) -> str:
+        cells = [tuple(shorten(cell, _CELL_CHARACTERS) for cell in row) for row in (self.headings, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+        lines.insert(1, "  ".join("-" * width for width in widths))
+        return "\n".join([*lines, *([clean(self.note)] if self.note else [])])
+
+    def __repr__(self) -> str:
+        return f"Table({', '.join(self.headings)}: {number_of(len(self.rows), 'row')})"
+
+    def _repr_html_(self) -> str:
+        head = "".join(_cell("th", cell) for cell in self.headings)
+        body = "".join(f"<tr>{''.join(_cell('td', cell) for cell in row)}</tr>" for row in self.rows)
+        note = f"<p>{html.escape(clean(self.note))}</p>" if self.note else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
+
+
+def reasons_table(plan: Plan, subject: str = "") -> Table:
+    """Every decision of the planner with its numbers; only those about ``subject`` if one is given."""
+    chosen = [reason for reason in plan.reasons if not subject or reason.subject == subject]
+    rows = tuple(
+        (
+            reason.decision,
+            reason.subject,
+            reason.chosen,
+            reason.because,
+            ", ".join(f"{key} = {value:,.10g}" for key, value in reason.numbers.items()),
+        )
+        for reason in chosen
+    )
+    return Table(("decision", "of", "chosen", "because", "numbers"), rows)
+
+
+def steps_table(plan: Plan) -> Table:
+    """The steps of a plan, one row each: operations, engine, tile, tiers."""
+    rows = []
+    for step in plan.steps:
+        names = [plan.graph.nodes[node].name for node in step.nodes]
+        tiles = [f"{axis.name} {axis.tile} of {axis.extent}" for axis in step.axes if axis.extent > 1]
+        tiers = [f"{operand.name} {operand.tier}" for operand in step.operands]
+        engines = dict.fromkeys((step.engine, *step.epilogue_engines))
+        near = sum(slot.nbytes for slot in step.slots)
+        rows.append(
+            (
+                str(step.index),
+                " + ".join(names),
+                ", ".join(engines),
+                ", ".join(tiles),
+                ", ".join((*tiers, f"out {step.output_tier}")),
+                format_bytes(near),
+            )
+        )
+    return Table(("step", "operations", "engines", "tile", "tiers", "slots"), tuple(rows))
+
+
+def events_table(events: Events, first: int = 0, count: int = 20) -> Table:
+    """A window of events, one row each; a note says what is left out."""
+    window = events[first : first + count]
+    rows = tuple(_event_row(first + i, event) for i, event in enumerate(window))
+    left = len(events) - len(window)
+    note = f"{number_of(left, 'other event')} not shown." if left else ""
+    headings = ("event", "step", "tile", "node", "kind", "engine", "from", "to", "bytes", "MACs", "start", "cycles")
+    return Table(headings, rows, note)
+
+
+def _event_row(index: int, event: Events) -> tuple[str, ...]:
+    moves = int(event["nbytes"]) > 0
+    return (
+        str(index),
+        *(str(int(event[key])) for key in ("step", "tile", "node")),
+        KINDS[int(event["kind"])],
+        ENGINES[int(event["engine"])],
+        TIERS[int(event["src"])] if moves else "",
+        TIERS[int(event["dst"])] if moves else "",
+        *(format_count(int(event[key])) for key in ("nbytes", "macs", "start", "cycles")),
+    )
+
+
+def _cell(tag: str, text: str) -> str:
+    return f'<{tag} style="text-align:left">{html.escape(clean(text))}</{tag}>'
+
+
+def numbered(lines: Sequence[str]) -> Table:
+    """Lines with their numbers, for instance the instructions of a step."""
+    return Table(("#", "instruction"), tuple((str(i), line) for i, line in enumerate(lines)))

@@ -1,0 +1,217 @@
+"""What each engine did when: one lane per engine, the dma engine's transfers one lane per pair of tiers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from npu_kit.errors import RenderError
+from npu_kit.render import theme
+from npu_kit.render.axis import ticks
+from npu_kit.render.format import format_bytes, format_count, format_cycles, format_share, number_of
+from npu_kit.render.picture import Picture
+from npu_kit.render.svg import Canvas, text_width
+from npu_kit.trace.events import ENGINES, KINDS, TIERS, Events
+
+WINDOW = 200  # events; more become hairlines
+
+_WIDTH, _LEFT, _RIGHT, _TOP, _LANE, _BAR = 940, 132, 32, 58, 34, 24
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One event, ready to draw."""
+
+    index: int  # row among all events
+    step: int
+    kind: str
+    start: int  # cycle
+    stop: int
+    label: str
+    tooltip: str
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Cycles in which an engine waits between two computes of one step."""
+
+    start: int
+    stop: int
+    cause: str  # the event whose end the engine waited for, "" if none ends there
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What one engine did, in order of time."""
+
+    engine: str
+    label: str
+    slices: tuple[Slice, ...]
+    stalls: tuple[Stall, ...]  # none in lanes of the dma engine and of engines that only do epilogues
+
+
+def lanes_of(events: Events, names: Mapping[int, str] | None = None, *, first: int = 0, count: int = WINDOW) -> tuple[Lane, ...]:
+    """Sort a window of events into lanes.
+
+    Args:
+        events: rows of EVENT_DTYPE.
+        names: a name for each node id ("conv1"); "node 3" where it has none.
+        first: index of the first event of the window.
+        count: number of events in it.
+    """
+    window = events[first : first + count]
+    lanes: dict[tuple[int, int, int], list[Slice]] = {}
+    for offset, event in enumerate(window):
+        engine, source, target = int(event["engine"]), int(event["src"]), int(event["dst"])
+        is_dma = ENGINES[engine] == "dma"
+        key = (engine, source if is_dma else 0, target if is_dma else 0)
+        lanes.setdefault(key, []).append(_slice(first + offset, event, names or {}))
+    ends: dict[int, Slice] = {}
+    for slices in lanes.values():
+        for piece in slices:
+            ends.setdefault(piece.stop, piece)
+    ordered = sorted(lanes, key=lambda key: (key[0], -key[1], -key[2]))
+    return tuple(_lane(key, sorted(lanes[key], key=lambda piece: piece.start), ends) for key in ordered)
+
+
+def timeline(
+    events: Events,
+    *,
+    names: Mapping[int, str] | None = None,
+    first: int = 0,
+    count: int = WINDOW,
+    cursor: int | None = None,
+    title: str = "Engine timeline",
+) -> Picture:
+    """Draw a window of events over a cycle axis; gaps between the computes of a step are hatched.
+
+    Args:
+        events, names, first, count: as for ``lanes_of``; ``count`` is cut to WINDOW.
+        cursor: index of the event to point at, None for none.
+        title: the heading.
+
+    Raises:
+        RenderError: ``first`` or ``cursor`` is no index of ``events``.
+    """
+    total = len(events)
+    if total and not 0 <= first < total:
+        raise RenderError(f"no event {first}", f"there are {format_count(total)}, counted from 0")
+    if cursor is not None and not 0 <= cursor < total:
+        raise RenderError(f"no event {cursor} to point at", f"there are {format_count(total)}, counted from 0")
+    lanes = lanes_of(events, names, first=first, count=min(count, WINDOW))
+    slices = [piece for lane in lanes for piece in lane.slices]
+    start = min((piece.start for piece in slices), default=0)
+    stop = max((piece.stop for piece in slices), default=1)
+    scale = (_WIDTH - _LEFT - _RIGHT) / max(1, stop - start)
+    bottom = _TOP + _LANE * max(1, len(lanes))
+    canvas = Canvas(_WIDTH, bottom + 62, title, _description(lanes, start, stop))
+    canvas.text(12, 22, title, size=theme.SIZE_TITLE, bold=True, width=420)
+    _draw_legend(canvas)
+    _draw_axis(canvas, start, stop, scale, bottom)
+    _draw_steps(canvas, slices, start, scale)
+    for number, lane in enumerate(lanes):
+        _draw_lane(canvas, lane, _TOP + number * _LANE, start, scale, cursor)
+    if not lanes:
+        canvas.text(_LEFT, _TOP + 22, "no events", fill=theme.MUTED)
+    if cursor is not None:
+        _draw_cursor(canvas, events[cursor], start, stop, scale, bottom)
+    shown = len(slices)
+    note = f"{number_of(shown, 'event')} of {format_count(total)}"
+    if shown < total:
+        note += f": numbers {format_count(first)} to {format_count(first + shown - 1)}; the others are not drawn"
+    canvas.text(12, bottom + 52, f"{note}. Cycles {format_count(start)} to {format_count(stop)}.", size=theme.SIZE_SMALL)
+    return canvas.picture()
+
+
+def _slice(index: int, event: Events, names: Mapping[int, str]) -> Slice:
+    kind, engine = KINDS[int(event["kind"])], ENGINES[int(event["engine"])]
+    node, tile, start, cycles = (int(event[key]) for key in ("node", "tile", "start", "cycles"))
+    name = names.get(node, f"node {node}")
+    where = f"step {int(event['step'])}" + (f", tile {tile}" if tile >= 0 else "")
+    parts = [f"event {index}: {kind} {name}", where, f"{engine}, {format_cycles(cycles)} from cycle {format_count(start)}"]
+    if nbytes := int(event["nbytes"]):
+        parts.append(f"{format_bytes(nbytes)} {TIERS[int(event['src'])]} to {TIERS[int(event['dst'])]}")
+    if macs := int(event["macs"]):
+        parts.append(number_of(macs, "MAC"))
+    label = f"{kind} {name}" if engine == "dma" else f"{name} t{tile}"
+    return Slice(index, int(event["step"]), kind, start, start + cycles, label, "; ".join(parts))
+
+
+def _lane(key: tuple[int, int, int], slices: list[Slice], ends: Mapping[int, Slice]) -> Lane:
+    engine = ENGINES[key[0]]
+    if engine == "dma":
+        return Lane(engine, f"dma {TIERS[key[1]]} to {TIERS[key[2]]}", tuple(slices), ())
+    stalls, free = [], 0
+    for before, piece in pairwise(slices):
+        free = max(free, before.stop)
+        if piece.start > free and piece.kind == "compute" and piece.step == before.step:
+            cause = ends.get(piece.start)
+            stalls.append(Stall(free, piece.start, cause.label if cause else ""))
+    return Lane(engine, engine, tuple(slices), tuple(stalls))
+
+
+def _draw_lane(canvas: Canvas, lane: Lane, top: float, start: int, scale: float, cursor: int | None) -> None:
+    swatch = theme.engine_swatch(lane.engine)
+    busy = sum(piece.stop - piece.start for piece in lane.slices)
+    canvas.rect(12, top + 4, 10, _BAR, fill=swatch.fill)
+    canvas.text(28, top + 14, lane.label, width=_LEFT - 34)
+    canvas.text(28, top + 27, f"{format_cycles(busy)} busy", size=9.5, fill=theme.MUTED, width=_LEFT - 34)
+    for stall in lane.stalls:
+        x, width = _LEFT + (stall.start - start) * scale, (stall.stop - stall.start) * scale
+        cause = f", until the end of {stall.cause}" if stall.cause else ""
+        tip = f"{lane.label} waits {format_cycles(stall.stop - stall.start)}{cause}"
+        canvas.rect(x, top + 4, width, _BAR, fill=theme.FREE, hatch="diagonal" if width > 3 else "", tooltip=tip)
+        if width > text_width("stall", theme.SIZE_SMALL) + 8:
+            center = x + width / 2
+            canvas.rect(center - 17, top + 9, 34, 14, fill=theme.FREE)
+            canvas.text(center, top + 20, "stall", size=theme.SIZE_SMALL, anchor="middle", fill=theme.ATTENTION_INK)
+    for piece in lane.slices:
+        x, width = _LEFT + (piece.start - start) * scale, max(0.8, (piece.stop - piece.start) * scale)
+        marked = piece.index == cursor
+        with canvas.group(piece.tooltip, event=piece.index):
+            canvas.rect(
+                x, top + 4, width, _BAR, fill=swatch.fill, stroke=theme.TEXT if marked else theme.GROUND if width > 3 else "",
+                stroke_width=2.5 if marked else 0.5,
+            )  # fmt: skip
+            if width > 26:
+                canvas.text(x + 4, top + 20, piece.label, size=theme.SIZE_SMALL, width=width - 8, fill=swatch.ink)
+
+
+def _draw_axis(canvas: Canvas, start: int, stop: int, scale: float, bottom: float) -> None:
+    for cycle in ticks(start, stop):
+        x = _LEFT + (cycle - start) * scale
+        canvas.line([(x, _TOP), (x, bottom + 4)], stroke=theme.RULE)
+        canvas.text(x, bottom + 17, format_count(cycle), size=theme.SIZE_SMALL, anchor="middle", fill=theme.MUTED)
+    canvas.line([(_LEFT, bottom), (_WIDTH - _RIGHT, bottom)], stroke=theme.TEXT)
+    canvas.text((_LEFT + _WIDTH - _RIGHT) / 2, bottom + 33, "cycle", size=theme.SIZE_SMALL, anchor="middle")
+
+
+def _draw_steps(canvas: Canvas, slices: Sequence[Slice], start: int, scale: float) -> None:
+    """A bar per step above the lanes: from the start of its first slice to the end of its last."""
+    for step in sorted({piece.step for piece in slices}):
+        mine = [piece for piece in slices if piece.step == step]
+        x = _LEFT + (min(piece.start for piece in mine) - start) * scale
+        width = _LEFT + (max(piece.stop for piece in mine) - start) * scale - x
+        canvas.line([(x, _TOP), (x, _TOP - 8), (x + width, _TOP - 8), (x + width, _TOP)], stroke=theme.MUTED)
+        canvas.text(x + width / 2, _TOP - 12, f"step {step}", size=theme.SIZE_SMALL, anchor="middle", width=width)
+
+
+def _draw_cursor(canvas: Canvas, event: Events, start: int, stop: int, scale: float, bottom: float) -> None:
+    cycle = int(event["start"])
+    if start <= cycle <= stop:
+        x = _LEFT + (cycle - start) * scale
+        canvas.line([(x, _TOP - 4), (x, bottom)], stroke=theme.ATTENTION, stroke_width=2)
+        canvas.line([(x - 5, _TOP - 10), (x + 5, _TOP - 10), (x, _TOP - 3)], stroke=theme.ATTENTION, fill=theme.ATTENTION)
+
+
+def _draw_legend(canvas: Canvas) -> None:
+    canvas.rect(_WIDTH - 236, 12, 26, 12, fill=theme.FREE, hatch="diagonal")
+    canvas.text(_WIDTH - 204, 22, "stall: waits for data or room", size=theme.SIZE_SMALL)
+
+
+def _description(lanes: Sequence[Lane], start: int, stop: int) -> str:
+    shares = [
+        f"{lane.label} busy {format_share(sum(p.stop - p.start for p in lane.slices), stop - start)}" for lane in lanes
+    ]
+    return f"Cycles {start} to {stop}. {'; '.join(shares)}."

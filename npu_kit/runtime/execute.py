@@ -1,0 +1,148 @@
+"""Run a plan on arrays: step by step in its order, in one of two modes.
+
+``"step"`` executes every instruction on real tiers; ``"fast"`` computes the same tiles in batches. Both give the same
+bits and the same counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_kit.errors import ExecutionError, InputError
+from npu_kit.graph.ir import Entry, Graph
+from npu_kit.plan.ir import Plan, Step
+from npu_kit.plan.steps import label
+from npu_kit.runtime.fast import run_fast
+from npu_kit.runtime.memory import OnChipMemory
+from npu_kit.runtime.record import RegionRun, active_traces
+from npu_kit.runtime.step import StepRunner
+from npu_kit.trace.counters import Counters
+from npu_kit.trace.events import EVENT_DTYPE
+
+Array = NDArray[Any]
+MODES = ("fast", "step")
+
+
+def execute(
+    plan: Plan,
+    arguments: Sequence[Array],
+    outputs: Sequence[Array] | None = None,
+    *,
+    mode: str = "fast",
+    poison: bool = False,
+) -> tuple[Array, ...]:
+    """Run one region.
+
+    Args:
+        plan: from ``make_plan``.
+        arguments: one array per ``plan.graph.arg_nodes``, exact in shape and dtype; they are not modified.
+        outputs: one array per head, to be written; allocated if None.
+        mode: "fast" or "step".
+        poison: in step mode, fill every slot with NaN before it is reused.
+
+    Returns:
+        One array per head.
+
+    Raises:
+        InputError: a wrong number, shape or dtype of arrays, before anything runs.
+        ExecutionError: an unknown mode, a plan that leaves its tiers.
+        ZeroDivisionError: an integer divide by zero; the message names the operation.
+    """
+    if mode not in MODES:
+        raise ExecutionError(f"no mode {mode!r}", f"there are {' and '.join(MODES)}")
+    graph = plan.graph
+    tensors = _tensors(graph, arguments)
+    results = _outputs(graph, outputs)
+    for entry, result in zip(graph.heads, results, strict=True):
+        if graph.nodes[entry.node].is_kernel:
+            tensors.setdefault(entry, result)
+    memory = OnChipMemory(plan.spec) if mode == "step" else None
+    counters: list[Counters] = []
+    rows: list[tuple[int, ...]] = []
+    _place(plan, tensors, memory)
+    for step in plan.steps:
+        # A copy reads and writes one entry: the argument, and the place where the region returns it.
+        output = results[graph.heads.index(step.output)] if step.family == "copy" else tensors[step.output]
+        try:
+            if memory is None:
+                counters.append(run_fast(plan, step, tensors, output))
+            else:
+                counted, events = StepRunner(plan, step, tensors, output, memory, poison=poison).run()
+                counters.append(counted)
+                rows.extend(events)
+        except BaseException as error:
+            _name_step(error, graph, step)
+            raise
+    _repeat_heads(graph, results)
+    traces = active_traces()
+    if traces:
+        columns = np.array(rows, EVENT_DTYPE)
+        # Instructions run one after the other; see plan.cost.
+        columns["start"] = np.concatenate([[0], np.cumsum(columns["cycles"])[:-1]]) if len(columns) else 0
+        run = RegionRun(plan, mode, tuple(counters), columns)
+        for trace in traces:
+            trace.runs.append(run)
+    return tuple(results)
+
+
+def _tensors(graph: Graph, arguments: Sequence[Array]) -> dict[Entry, Array]:
+    if len(arguments) != len(graph.arg_nodes):
+        raise InputError(
+            f"region {graph.symbol[:80]} got {len(arguments)} arrays",
+            f"it takes {len(graph.arg_nodes)}: {', '.join(graph.nodes[i].name for i in graph.arg_nodes)}",
+        )
+    tensors = {}
+    for node_id, array in zip(graph.arg_nodes, arguments, strict=True):
+        _check(graph, Entry(node_id), array, graph.nodes[node_id].name)
+        tensors[Entry(node_id)] = array
+    return tensors
+
+
+def _check(graph: Graph, entry: Entry, array: Array, name: str) -> None:
+    wanted = graph.type_of(entry)
+    if array.shape != wanted.shape or array.dtype.name != wanted.dtype or not array.dtype.isnative:
+        found = f"{'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}"
+        raise InputError(f"array {name} of region {graph.symbol[:80]}", f"it must be {wanted}, it is {found}")
+
+
+def _outputs(graph: Graph, outputs: Sequence[Array] | None) -> list[Array]:
+    if outputs is None:
+        return [np.empty(graph.type_of(entry).shape, graph.type_of(entry).dtype) for entry in graph.heads]
+    if len(outputs) != len(graph.heads):
+        raise InputError(f"region {graph.symbol[:80]} got {len(outputs)} outputs", f"it returns {len(graph.heads)}")
+    for number, (entry, array) in enumerate(zip(graph.heads, outputs, strict=True)):
+        _check(graph, entry, array, f"output {number}")
+    return list(outputs)
+
+
+def _place(plan: Plan, tensors: dict[Entry, Array], memory: OnChipMemory | None) -> None:
+    """Give every tensor between steps its place: a view into L2, or an array that stands for DRAM."""
+    for buffer in plan.buffers:
+        if buffer.role != "intermediate":
+            continue
+        kind = plan.graph.type_of(buffer.entry)
+        if memory is not None and buffer.tier == "L2":
+            tensors[buffer.entry] = memory["L2"].view(buffer.offset_bytes, kind.shape, kind.dtype)
+        else:
+            tensors[buffer.entry] = np.empty(kind.shape, kind.dtype)
+
+
+def _repeat_heads(graph: Graph, results: Sequence[Array]) -> None:
+    """Fill the outputs that show a tensor which an earlier output already shows."""
+    first: dict[Entry, Array] = {}
+    for entry, result in zip(graph.heads, results, strict=True):
+        if entry in first:
+            result[...] = first[entry]
+        first.setdefault(entry, result)
+
+
+def _name_step(error: BaseException, graph: Graph, step: Step) -> None:
+    """Leave on the exception which step it came from: a note that Python 3.11 and later print, and an attribute."""
+    where = f"in step {step.index}, {label(graph, step.nodes)}"
+    error.__dict__.setdefault("npu_kit_node", where)
+    notes = getattr(error, "__notes__", [])
+    error.__notes__ = [*notes, where]  # type: ignore[attr-defined]

@@ -1,0 +1,86 @@
+"""The door for arrays from outside: makes an array acceptable where its values stay the same, and refuses it otherwise.
+
+What is only a matter of memory (strides, byte order, alignment, a read-only flag) is put right in a copy; the caller's
+array is never written. What would change values (another dtype, another shape) is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_kit.errors import InputError
+
+Extent = int | str  # a str is the name of a symbol: any extent, the same wherever the name stands
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a model takes for one of its parameters."""
+
+    name: str
+    shape: tuple[Extent, ...]
+    dtype: str  # NumPy's name
+
+    def __str__(self) -> str:
+        return f"{self.name} ({_type_text(self.shape, self.dtype)})"
+
+
+def admit(values: Sequence[Any], parameters: Sequence[Parameter], what: str = "the model") -> tuple[NDArray[Any], ...]:
+    """Check arrays against parameters; returns C-contiguous, aligned arrays in native byte order, in the same order.
+
+    An array that is all that already is returned itself, with the flag it has.
+
+    Raises:
+        InputError: the number of arrays, or for one of them the kind, dtype, rank or shape; names the parameter, what
+            is wanted and what was found.
+    """
+    if len(values) != len(parameters):
+        wanted = ", ".join(map(str, parameters)) or "nothing"
+        raise InputError(
+            f"{what} got {_count(len(values), 'array')}", f"it takes {_count(len(parameters), 'array')}: {wanted}"
+        )
+    symbols: dict[str, tuple[int, str]] = {}
+    return tuple(_admit(value, parameter, symbols) for value, parameter in zip(values, parameters, strict=True))
+
+
+def _admit(value: Any, parameter: Parameter, symbols: dict[str, tuple[int, str]]) -> NDArray[Any]:
+    what = f"parameter {parameter}"
+    if not isinstance(value, np.ndarray | np.generic) or isinstance(value, np.ma.MaskedArray):
+        hint = f'np.asarray(value, dtype="{parameter.dtype}").'
+        raise InputError(what, f"a NumPy array is needed and a {type(value).__name__} was given", hint)
+    array = np.asarray(value)
+    if array.dtype.newbyteorder("=") != np.dtype(parameter.dtype):
+        hint = f'x.astype("{parameter.dtype}"), where losing range or precision is right.'
+        raise InputError(what, f"the array is {array.dtype.name}", hint)
+    _check_shape(array.shape, parameter, symbols)
+    # A copy only where memory asks for one; np.require alone would turn a scalar into one dimension.
+    return np.require(array, array.dtype.newbyteorder("="), ["C", "ALIGNED"]).reshape(array.shape)
+
+
+def _check_shape(shape: tuple[int, ...], parameter: Parameter, symbols: dict[str, tuple[int, str]]) -> None:
+    what, found = f"parameter {parameter}", _type_text(shape, parameter.dtype)
+    if len(shape) != len(parameter.shape):
+        wanted_axes = _count(len(parameter.shape), "axis")
+        raise InputError(what, f"it has {wanted_axes} and {found} has {len(shape)}", "x.reshape(...).")
+    for axis, (extent, wanted) in enumerate(zip(shape, parameter.shape, strict=True)):
+        if isinstance(wanted, str):
+            first, where = symbols.setdefault(wanted, (extent, f"axis {axis} of {parameter.name}"))
+            if extent != first:
+                raise InputError(what, f"{wanted} is {extent} at axis {axis} of {found}, and {first} at {where}")
+        elif extent != wanted:
+            raise InputError(what, f"axis {axis} must be {wanted} and is {extent} in {found}")
+
+
+def _type_text(shape: tuple[Extent, ...], dtype: str) -> str:
+    return f"{'x'.join(map(str, shape)) or 'scalar'} {dtype}"
+
+
+def _count(number: int, noun: str) -> str:
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {'axes' if noun == 'axis' else noun + 's'}"

@@ -1,0 +1,57 @@
+"""On-chip memory: each tier is one byte buffer of exactly its capacity, and a tile is a view into it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_kit.errors import ExecutionError
+from npu_kit.graph.ir import DTYPE_BYTES
+from npu_kit.hw.spec import MemoryTier, NpuSpec
+
+Array = NDArray[Any]
+
+
+class TierMemory:
+    """The bytes of one on-chip tier."""
+
+    def __init__(self, tier: MemoryTier) -> None:
+        self.tier = tier
+        self._bytes = np.zeros(tier.capacity_bytes, np.uint8)
+        self.peak_bytes = 0  # highest address ever handed out
+
+    def view(self, offset_bytes: int, shape: Sequence[int], dtype: str) -> Array:
+        """A view of ``shape`` and ``dtype`` at ``offset_bytes``.
+
+        Raises:
+            ExecutionError: the view would end behind the tier's capacity.
+        """
+        end = offset_bytes + math.prod(shape) * DTYPE_BYTES[dtype]
+        if offset_bytes < 0 or end > self.tier.capacity_bytes:
+            raise ExecutionError(
+                f"a tile of {'x'.join(map(str, shape))} {dtype} at offset {offset_bytes} leaves {self.tier}",
+                f"it ends at byte {end}, the tier has {self.tier.capacity_bytes}",
+                "verify the plan: its slots and buffers must lie within their tier",
+            )
+        self.peak_bytes = max(self.peak_bytes, end)
+        return self._bytes[offset_bytes:end].view(dtype).reshape(tuple(shape))
+
+    def poison(self, offset_bytes: int, nbytes: int) -> None:
+        """Fill bytes with ones: NaN in every float dtype, -1 or the largest value in every integer dtype."""
+        self._bytes[offset_bytes : offset_bytes + nbytes] = 0xFF
+
+
+class OnChipMemory:
+    """The tiers L0, L1 and L2 of one machine."""
+
+    def __init__(self, spec: NpuSpec) -> None:
+        self._tiers: Mapping[str, TierMemory] = {
+            tier.name: TierMemory(tier) for tier in spec.tiers if tier.name != "L3"
+        }
+
+    def __getitem__(self, name: str) -> TierMemory:
+        return self._tiers[name]

@@ -1,0 +1,51 @@
+"""Events: what was moved and computed, one row each, in columns.
+
+The same columns serve the plan's forecast (``plan.program``) and the trace of a run; a row is 48 bytes, so a million
+tiles stay small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+KINDS = ("prefetch", "load", "compute", "epilogue", "drain", "store")
+ENGINES = ("dma", "matrix", "conv", "vector", "pooling", "activation")
+TIERS = ("L0", "L1", "L2", "L3")
+
+EVENT_DTYPE = np.dtype(
+    [
+        ("step", "<i4"),  # index of the step in its plan
+        ("tile", "<i4"),  # number of the output tile within the step, in loop order; -1 for a prefetch
+        ("node", "<i4"),  # id of the graph node: the one computed, or the one whose tensor is moved
+        ("kind", "u1"),  # index into KINDS
+        ("engine", "u1"),  # index into ENGINES
+        ("src", "u1"),  # index into TIERS: where the bytes come from
+        ("dst", "u1"),  # index into TIERS: where they go
+        ("nbytes", "<i8"),  # real bytes moved across src -> dst, padding not counted
+        ("macs", "<i8"),  # real multiply-accumulates; 0 for everything else
+        ("start", "<i8"),  # cycle
+        ("cycles", "<i8"),  # duration
+    ]
+)
+
+Events = NDArray[np.void]
+
+
+def to_events(rows: Iterable[tuple[int, ...]]) -> Events:
+    """Rows in the order of EVENT_DTYPE's fields, as columns."""
+    return np.array(list(rows), dtype=EVENT_DTYPE)
+
+
+def bytes_by_boundary(events: Events) -> dict[tuple[str, str], int]:
+    """Bytes moved over each boundary: ``{("L3", "L1"): 4096, ...}``; boundaries without traffic are left out."""
+    totals: dict[tuple[str, str], int] = {}
+    for source in range(len(TIERS)):
+        for target in range(len(TIERS)):
+            chosen = (events["src"] == source) & (events["dst"] == target)
+            total = int(events["nbytes"][chosen].sum())
+            if total:
+                totals[TIERS[source], TIERS[target]] = total
+    return totals

@@ -1,0 +1,153 @@
+"""The command npu-kit: what it prints, its exit codes, and that the right part of it works without TVM."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import npu_kit
+from npu_kit import cli, lessons
+from npu_kit.errors import NpuKitError
+from npu_kit.hw import load_spec, spec_from_json
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line; gives exit code, standard output and standard error."""
+
+    def call(*arguments):
+        try:
+            code = cli.main(arguments)
+        except SystemExit as exit:  # argparse: --help, --version and wrong usage
+            code = exit.code
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def without_tvm(*arguments):
+    """Run a command line in a process in which ``import tvm`` fails."""
+    program = f"import sys; sys.modules['tvm'] = None; from npu_kit.cli import main; sys.exit(main({arguments!r}))"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+
+
+def test_version_is_the_one_installed(run):
+    assert run("--version") == (0, f"npu-kit {npu_kit.__version__}\n", "")
+
+
+def test_help_names_each_command(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    for name in ("doctor", "tour", "spec", "lessons"):
+        assert f"    {name} " in out
+
+
+@pytest.mark.parametrize("arguments", [(), ("no-such-command",), ("spec", "a", "b"), ("tour", "--images", "few")])
+def test_wrong_usage_is_exit_code_2_with_the_usage(run, arguments):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: npu-kit")
+
+
+def test_spec_shows_each_tier_engine_and_mode(run):
+    code, out, _ = run("spec")
+    machine = load_spec("example")
+    assert code == 0
+    for part in (*machine.tiers, *machine.engines, *machine.power_modes):
+        assert part.name in out
+    assert "256 KB" in out
+
+
+def test_spec_as_json_is_a_file_to_start_from(run, tmp_path):
+    _, out, _ = run("spec", "--json")
+    assert spec_from_json(out) == load_spec("example")
+    changed = {**json.loads(out), "name": "mine"}
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(changed))
+    assert run("spec", str(path))[1].startswith("mine: ")
+
+
+def test_spec_list(run):
+    assert run("spec", "--list")[1].startswith("example: ")
+
+
+def test_a_wrong_spec_is_one_sentence_and_exit_code_1(run, tmp_path):
+    path = tmp_path / "broken.json"
+    path.write_text(json.dumps({**json.loads(run("spec", "--json")[1]), "colour": "red"}))
+    for arguments, word in ((("spec", "no_such"), "no_such"), (("spec", str(path)), "colour")):
+        code, out, err = run(*arguments)
+        assert (code, out) == (1, "")
+        assert err.startswith("npu-kit: ")
+        assert word in err
+        assert err.count("\n") == 1
+
+
+def test_lessons_are_copied_and_work_that_is_there_stays(run, tmp_path):
+    folder = tmp_path / "class"
+    code, out, _ = run("lessons", str(folder))
+    assert code == 0
+    stored = lessons.lessons_folder()
+    for path in [*stored.glob("*.ipynb"), *stored.glob("solutions/*.ipynb")]:
+        assert (folder / path.relative_to(stored)).read_bytes() == path.read_bytes()
+    mine = folder / lessons.FIRST
+    mine.write_text("my work")
+    (folder / "solutions" / lessons.FIRST).unlink()
+    code, out, _ = run("lessons", str(folder))
+    assert code == 0
+    assert out.startswith("1 notebook copied")
+    assert "stay as they are" in out
+    assert mine.read_text() == "my work"
+
+
+def test_lessons_into_a_file_is_an_error(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = run("lessons", str(tmp_path / "file"))
+    assert code == 1
+    assert err.startswith("npu-kit: cannot copy the lessons to ")
+
+
+def test_an_installation_without_lessons_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(lessons, "__file__", str(tmp_path / "npu_kit" / "lessons.py"))
+    monkeypatch.setattr(lessons.metadata, "files", lambda name: None)
+    with pytest.raises(NpuKitError, match="no lessons found"):
+        lessons.lessons_folder()
+
+
+def test_doctor_finds_this_environment_well(run):
+    code, out, _ = run("doctor")
+    assert code == 0
+    assert "WRONG" not in out
+    assert "TVM" in out
+
+
+def test_interrupt_is_exit_code_130(run, monkeypatch):
+    def interrupted(spec):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "describe_spec", interrupted)
+    assert run("spec") == (130, "", "npu-kit: interrupted\n")
+
+
+def test_without_tvm_spec_works_and_the_rest_says_what_is_missing():
+    spec = without_tvm("spec")
+    assert (spec.returncode, spec.stderr) == (0, "")
+    doctor = without_tvm("doctor")
+    assert doctor.returncode == 1
+    assert "fix: pip install" in doctor.stdout
+    tour = without_tvm("tour")
+    assert tour.returncode == 1
+    assert tour.stderr.startswith("npu-kit: ")
+    assert "Traceback" not in tour.stderr
+
+
+def test_runs_as_a_module_and_stops_quietly_when_the_reader_does():
+    command = [sys.executable, "-m", "npu_kit", "spec", "--json"]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=60).returncode == 0
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=60) == 1

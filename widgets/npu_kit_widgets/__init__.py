@@ -1,0 +1,1 @@
+"""The interactive views of npu_kit: one view per file."""
