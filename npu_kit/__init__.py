@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from npu_kit.byoc.compile import compile as compile
     from npu_kit.byoc.partition import partition as partition
     from npu_kit.hw.presets import load_spec as load_spec
-    from npu_kit.trace.recorder import record as record
+    from npu_kit.runtime.record import record as record
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "compile", "load", "load_spec", "partition", "record"]
@@ -25,7 +25,7 @@ _HOMES = {
     "load": "npu_kit.byoc.artefact",
     "load_spec": "npu_kit.hw.presets",
     "partition": "npu_kit.byoc.partition",
-    "record": "npu_kit.trace.recorder",
+    "record": "npu_kit.runtime.record",
 }
 _NEEDS_TVM = ("compile", "load", "partition")
 

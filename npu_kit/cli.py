@@ -52,7 +52,6 @@ def _parser() -> argparse.ArgumentParser:
 
     tour = commands.add_parser("tour", help="run a digits classifier through all four stages and check every value")
     tour.add_argument("--spec", default="example", help="machine: a preset's name or a JSON file (default: example)")
-    tour.add_argument("--images", type=int, default=64, metavar="N", help="held-out images to classify (default: 64)")
     tour.set_defaults(command=_tour)
 
     spec = commands.add_parser("spec", help="show and check a machine")
@@ -117,7 +116,7 @@ def _tour(options: argparse.Namespace) -> int:
         from npu_kit.tour import run_tour
     except ImportError as error:
         raise _no_tvm(error) from None
-    return run_tour(options.spec, images=options.images)
+    return run_tour(options.spec)
 
 
 def _no_tvm(error: ImportError) -> ToolError:

@@ -13,14 +13,15 @@ The network, with N images, H x W pixels and C channels (NHWC):
 None of 6 x 6 = 36 pixels, 40 filters, 3 * 3 * 12 = 108 products and 360 features is a multiple of 32, so that the tiles
 of the example machine are ragged on every axis.
 
-Training is deterministic: legacy RandomState streams (frozen by NumPy's policy) and one BLAS thread. On one machine with
-one NumPy the same bits come out (tried on Linux x86_64, NumPy 2.4, OpenBLAS). Another BLAS kernel adds in another order,
-and training amplifies that: there only the accuracy is the same, within one percent, which is what --check accepts.
+Training is deterministic: legacy RandomState streams (frozen by NumPy's policy) and one BLAS thread. On one machine
+with one NumPy the same bits come out (tried on Linux x86_64, NumPy 2.4, OpenBLAS). Another BLAS kernel adds in another
+order, and training amplifies that: there only the accuracy is the same, within one percent, as --check accepts.
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +54,7 @@ def initial_parameters() -> Parameters:
     random = np.random.RandomState(SEED)
 
     def weight(*shape: int) -> Array:
-        return (random.standard_normal(shape) * np.sqrt(2 / np.prod(shape[:-1]))).astype(np.float32)
+        return np.asarray(random.standard_normal(shape) * np.sqrt(2 / np.prod(shape[:-1])), np.float32)
 
     parameters: Parameters = {}
     for name, shape in (("conv1", (3, 3, 1, 12)), ("conv2", (3, 3, 12, 40))):
@@ -122,12 +123,14 @@ def pool_forward(x: Array) -> tuple[Array, Array]:
 def pool_backward(grad: Array, chosen: Array) -> Array:
     windows = (grad[..., None] * chosen).reshape(*grad.shape, 2, 2).transpose(0, 1, 4, 2, 5, 3)
     count, rows, _, columns, _, channels = windows.shape
-    return windows.reshape(count, rows * 2, columns * 2, channels)
+    image: Array = windows.reshape(count, rows * 2, columns * 2, channels)
+    return image
 
 
 def softmax(logits: Array) -> Array:
     powers = np.exp(logits - logits.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
+    probabilities: Array = powers / powers.sum(-1, keepdims=True)
+    return probabilities
 
 
 # The network
@@ -162,7 +165,7 @@ def gradients(p: Parameters, images: Array, labels: NDArray[np.uint8]) -> tuple[
     loss = float(-np.log(probabilities[np.arange(len(labels)), labels]).mean())
 
     g: Parameters = {}
-    grad = (probabilities - np.eye(CLASSES, dtype=np.float32)[labels]) / np.float32(len(labels))
+    grad: Array = (probabilities - np.eye(CLASSES, dtype=np.float32)[labels]) / np.float32(len(labels))
     g["dense_weight"], g["dense_bias"] = features.T @ grad, grad.sum(0)
     grad = pool_backward((grad @ p["dense_weight"].T).reshape(pooled.shape), chosen) * (b2 > 0)
     grad, g["conv2_gamma"], g["conv2_beta"] = norm_backward(grad, normal2, var2, p["conv2_gamma"])
@@ -235,7 +238,8 @@ def main() -> int:
     if arguments.check:
         return 0 if check(parameters, reached, images[is_test], labels[is_test]) else 1
     np.savez_compressed(IMAGES_FILE, images=pixels, labels=labels, test_indices=held_out)
-    np.savez_compressed(WEIGHTS_FILE, **parameters)
+    contents: dict[str, Any] = dict(parameters)
+    np.savez_compressed(WEIGHTS_FILE, **contents)
     return 0
 
 

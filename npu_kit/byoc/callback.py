@@ -54,10 +54,19 @@ def call_through(function: Callable[..., Result], *arguments: Any) -> Result:
     try:
         return function(*arguments)
     except BaseException as raised:
-        error = slot[-1] if slot else raised
+        error = slot[-1] if slot else KeyboardInterrupt() if _is_lost_interrupt(raised) else raised
     finally:
         _waiting.slots.pop()
     raise error  # outside of the handler, so that TVM's copy does not become its context
+
+
+def _is_lost_interrupt(raised: BaseException) -> bool:
+    """Whether ``raised`` is what TVM makes of a Ctrl-C that came while its own code ran.
+
+    Python delivers that at the entry of the next callback, before the ``try`` in it; a KeyboardInterrupt has no message,
+    and nothing else that is raised there has none.
+    """
+    return type(raised) is RuntimeError and not str(raised) and threading.current_thread() is threading.main_thread()
 
 
 def describe(error: BaseException) -> str:

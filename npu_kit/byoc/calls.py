@@ -57,7 +57,9 @@ def attributes_of(call: Any) -> dict[str, Any]:
 
 def tensor_operands(call: Any) -> tuple[Any, ...]:
     """The operands of ``call`` that are tensors, in the order of the table's inputs (the bounds of a clip are not)."""
-    definition = OP_OF_RELAX[call.op.name]
+    definition = find_definition(call)
+    if definition is None:
+        return tuple(argument for argument in call.args if isinstance(argument.ty, relax.TensorType))
     return tuple(call.args[: definition.arity])
 
 

@@ -16,79 +16,20 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cached_property
 from typing import Any
 
 from tvm import relax
 from tvm.relax.backend.utils import has_leaking_intermediate_variables
 
-from npu_kit.byoc.calls import (
-    constant_value,
-    describe_type,
-    dtype_of,
-    find_definition,
-    relax_name,
-    result_of,
-    shape_of,
-    tensor_operands,
-    tensor_type,
-)
-from npu_kit.byoc.op_checks import check_attributes, check_dtypes, check_memory, check_scales, check_shapes
+from npu_kit.byoc.calls import describe_type, find_definition, relax_name, result_of, shape_of, tensor_type
+from npu_kit.byoc.fit import check_memory
+from npu_kit.byoc.match import Match
+from npu_kit.byoc.op_checks import check_attributes, check_dtypes, check_scales, check_shapes
 from npu_kit.byoc.report import Refusal
-from npu_kit.hw.spec import NpuSpec
 
-Check = Callable[["Match"], list[Refusal]]
+Check = Callable[[Match], list[Refusal]]
 
 _COLLECTED: ContextVar[list[Refusal] | None] = ContextVar("npu_kit_refusals", default=None)
-
-
-class Match:
-    """One match of a pattern, as a check sees it.
-
-    Args:
-        context: TVM's PatternCheckContext.
-        spec: the machine that is to compute it.
-    """
-
-    def __init__(self, context: Any, spec: NpuSpec) -> None:
-        self.context, self.spec = context, spec
-        self.root = context.matched_expr
-
-    @cached_property
-    def calls(self) -> tuple[Any, ...]:
-        """The calls in the match, operands before users: the root is the last."""
-        bindings, ordered, seen = self.context.matched_bindings, [], set()
-
-        def visit(expr: Any) -> None:
-            value = bindings.get(expr) if isinstance(expr, relax.Var) else expr
-            if value is None or value in seen:
-                return
-            if isinstance(value, relax.Call):
-                seen.add(value)
-                for operand in value.args:
-                    if isinstance(operand, relax.Var):
-                        visit(operand)
-                ordered.append(value)
-            elif isinstance(value, relax.TupleGetItem):
-                visit(value.tuple_value)
-
-        visit(self.root)
-        return tuple(ordered)
-
-    @cached_property
-    def operands(self) -> tuple[Any, ...]:
-        """The tensors that the match reads from outside, each once, in order of use."""
-        inside = self.context.matched_bindings
-        found: list[Any] = []
-        for call in self.calls:
-            for operand in tensor_operands(call):
-                if operand not in inside and not any(operand.same_as(other) for other in found):
-                    found.append(operand)
-        return tuple(found)
-
-    def labelled(self, label: str) -> Any:
-        """The expression that the pattern's annotation ``label`` matched; None if that part was not matched."""
-        return self.context.annotated_expr.get(label)
 
 
 def accept(refusals: Iterable[Refusal]) -> bool:
@@ -112,9 +53,10 @@ def collect_refusals() -> Iterator[list[Refusal]]:
 
 
 def check_match(match: Match) -> list[Refusal]:
-    """Everything that holds for any pattern of the kit: each call can be computed, it fits, nothing inside is used outside.
+    """What holds for any pattern of the kit: each call can be computed, nothing inside is used outside, all of it fits.
 
-    Types come first: where shapes or dtypes are not those the NPU knows, the later rules have nothing to say.
+    Types come first: where the NPU does not know shapes or dtypes, the rules about attributes have nothing to say. The
+    planner is asked last.
     """
     unknown = [relax_name(call) for call in match.calls if find_definition(call) is None]
     if unknown:
@@ -122,8 +64,8 @@ def check_match(match: Match) -> list[Refusal]:
     refusals = [reason for call in match.calls for reason in (*check_dtypes(call, match.spec), *check_shapes(call))]
     if not refusals:
         refusals = [reason for call in match.calls for reason in (*check_attributes(call), *check_scales(call))]
-        refusals += check_memory(match.calls, match.operands, match.root, match.spec)
-    return list(dict.fromkeys([*refusals, *check_flow(match)]))
+    refusals += check_flow(match)
+    return list(dict.fromkeys(refusals or check_memory(match)))
 
 
 def check_flow(match: Match) -> list[Refusal]:

@@ -14,7 +14,8 @@ from npu_kit.byoc import registration
 from npu_kit.byoc.artefact import export
 from npu_kit.byoc.callback import call_through
 from npu_kit.byoc.codegen import GeneratedRegion, generate, write_options
-from npu_kit.byoc.guard import verify_depth, verify_host
+from npu_kit.byoc.doctor import check_tvm
+from npu_kit.byoc.guard import verify_host
 from npu_kit.byoc.package import Settings, Tile
 from npu_kit.byoc.partition import partition
 from npu_kit.byoc.report import Partition
@@ -99,8 +100,8 @@ def compile(
         PartitionError, UnsupportedError, PlanError, SpecError: by stage.
         ToolError: TVM is missing or does not fit.
     """
+    check_tvm()
     registration.require_registered()
-    verify_depth(mod)
     settings = Settings(load_spec(spec), tile, power_mode, mode)
     parts = partition(mod, settings.spec, patterns=patterns, merge=merge, bind_constants=bind_constants)
     verify_host(parts.module)

@@ -8,10 +8,10 @@ from typing import Any
 
 from tvm import ir
 from tvm.ir import IRModule
-from tvm.relax.dpl import pattern as dpl
 
 from npu_kit.byoc.calls import describe_type, relax_name, span_label
 from npu_kit.byoc.matching import Recorder
+from npu_kit.byoc.operators import named_operators
 from npu_kit.byoc.report import CallReport, Refusal, Region, Report
 from npu_kit.byoc.walk import composites_of, model_functions, region_functions, walk_calls
 
@@ -47,7 +47,7 @@ def explain(prepared: IRModule, partitioned: IRModule, patterns: Sequence[Any], 
                     inside.append(index_of[span])
         names = tuple(composite for composite, _ in composites)
         regions.append(Region(label, symbol, function, names, tuple(sorted(inside))))
-    named = _operators_of(patterns)
+    named = frozenset().union(*(named_operators(pattern.pattern) for pattern in patterns))
     rows = []
     for _, function in model_functions(prepared):
         for call, bound in walk_calls(function):
@@ -56,7 +56,7 @@ def explain(prepared: IRModule, partitioned: IRModule, patterns: Sequence[Any], 
     return Report(tuple(rows), tuple(_notes(rows))), tuple(regions)
 
 
-def _row(call: Any, bound: Any, span: str, place: _Place | None, refusals: Any, named: set[str]) -> CallReport:
+def _row(call: Any, bound: Any, span: str, place: _Place | None, refusals: Any, named: frozenset[str]) -> CallReport:
     return CallReport(
         index=int(call.span.line),
         span=span,
@@ -72,7 +72,7 @@ def _row(call: Any, bound: Any, span: str, place: _Place | None, refusals: Any, 
     )
 
 
-def _why_on_host(call: Any, bound: Any, refusals: tuple[tuple[str, Refusal], ...], named: set[str]) -> str:
+def _why_on_host(call: Any, bound: Any, refusals: tuple[tuple[str, Refusal], ...], named: frozenset[str]) -> str:
     op = relax_name(call)
     if op.startswith("call_tir"):
         return "it is a TensorIR function already, and patterns name Relax operators"
@@ -101,28 +101,3 @@ def _notes(rows: Sequence[CallReport]) -> list[str]:
     if lowered:
         return [f"Nothing matched, and {lowered} of {len(rows)} calls are call_tir: partition before LegalizeOps runs."]
     return ["Nothing matched: the last column says why, call by call."]
-
-
-def _operators_of(patterns: Sequence[Any]) -> set[str]:
-    """Every operator that some pattern names."""
-    names: set[str] = set()
-    pending = [pattern.pattern for pattern in patterns]
-    seen: set[Any] = set()
-    while pending:
-        pattern = pending.pop()
-        if pattern in seen:
-            continue
-        seen.add(pattern)
-        if isinstance(pattern, dpl.CallPattern):
-            pending.extend((pattern.op, *pattern.args))
-        elif isinstance(pattern, dpl.ExprPattern) and isinstance(pattern.expr, ir.Op):
-            names.add(str(pattern.expr.name))
-        elif isinstance(pattern, dpl.OrPattern | dpl.AndPattern):
-            pending.extend((pattern.left, pattern.right))
-        elif isinstance(pattern, dpl.TupleGetItemPattern):
-            pending.append(pattern.tuple)
-        elif isinstance(pattern, dpl.TuplePattern | dpl.UnorderedTuplePattern):
-            pending.extend(pattern.fields)
-        elif hasattr(pattern, "pattern"):
-            pending.append(pattern.pattern)
-    return names

@@ -6,6 +6,7 @@ also fold away the dequantized weights that quantized patterns look for.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,6 +18,9 @@ from tvm import ir, relax
 from npu_kit.byoc.calls import dtype_of, shape_of
 
 Array = NDArray[Any]
+
+# Weights that a model writes as one number, broadcast, may be too large to write out.
+MAX_BYTES = 64 * 1024 * 1024
 
 _DTYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "float16", "float32", "float64")
 
@@ -31,6 +35,8 @@ def fold(call: Any, operands: tuple[Array | None, ...]) -> Any | None:
     rule = _RULES.get(str(call.op.name)) if isinstance(call.op, ir.Op) else None
     shape, dtype = shape_of(call), dtype_of(call)
     if rule is None or shape is None or dtype not in _DTYPES:
+        return None
+    if math.prod(shape) * np.dtype(dtype).itemsize > MAX_BYTES:
         return None
     tensors = [operand for operand in operands if operand is not None]
     if len(tensors) != sum(isinstance(argument.ty, relax.TensorType) for argument in call.args):
@@ -52,6 +58,11 @@ def _permute(call: Any, value: Array) -> Array:
     return value.transpose(None if axes is None else [int(axis) for axis in axes])
 
 
+def _broadcast(call: Any, value: Array) -> Array | None:
+    shape = shape_of(call)
+    return None if shape is None else np.broadcast_to(value, shape)
+
+
 def _astype(call: Any, value: Array) -> Array | None:
     dtype = np.dtype(dtype_of(call))
     # Out-of-range floats become integers in ways that differ between machines.
@@ -65,6 +76,7 @@ _RULES: Mapping[str, Callable[..., Array | None]] = {
     "relax.flatten": _reshape,
     "relax.permute_dims": _permute,
     "relax.astype": _astype,
+    "relax.broadcast_to": _broadcast,
     "relax.isnan": lambda call, value: np.isnan(value),
     "relax.where": lambda call, condition, left, right: np.where(condition, left, right),
     "relax.add": lambda call, left, right: left + right,

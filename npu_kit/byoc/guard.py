@@ -12,11 +12,9 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from npu_kit.byoc import calls
+from npu_kit.byoc.normalize import MAX_DEPTH, nesting_depth
 from npu_kit.byoc.walk import model_functions, walk, walk_calls
 from npu_kit.errors import UnsupportedError
-
-# TVM's passes recurse into expressions and overflow the stack at a depth between 5,000 and 20,000.
-MAX_DEPTH = 1_000
 
 _DIVISIONS = ("relax.divide", "relax.floor_divide", "relax.mod", "relax.floor_mod")
 _CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
@@ -26,10 +24,10 @@ _RESHAPES = ("relax.reshape", "relax.flatten", "relax.expand_dims", "relax.squee
 def verify_depth(mod: IRModule) -> None:
     """Raise UnsupportedError if an expression is nested deeper than ``MAX_DEPTH``; to be called before any pass."""
     for var, function in mod.functions.items():
-        if isinstance(function, relax.Function) and _depth(function.body) > MAX_DEPTH:
+        if isinstance(function, relax.Function) and nesting_depth(function) > MAX_DEPTH:
             raise UnsupportedError(
                 f"an expression in {var.name_hint}",
-                f"it is nested more than {MAX_DEPTH:,} deep, and TVM overflows its stack on such a one",
+                f"it is nested more than {MAX_DEPTH:,} deep, and TVM's passes recurse until the process ends",
                 "binding the steps to variables, as BlockBuilder.emit does; a chain of bindings can be of any length.",
             )
 
@@ -50,36 +48,6 @@ def verify_host(mod: IRModule) -> None:
             if problem:
                 hint = "a model without it, or TVM's own relax.build, at that risk."
                 raise UnsupportedError(f"{name} ({bound.var.name}) on the host", problem, hint)
-
-
-def _depth(root: Any) -> int:
-    """Depth of the deepest expression, found without recursion; a shared one counts where it is met first."""
-    seen, deepest, stack = set(), 0, [(root, 1)]
-    while stack:
-        expression, depth = stack.pop()
-        if expression in seen:
-            continue
-        seen.add(expression)
-        deepest = max(deepest, depth)
-        stack.extend((child, depth + 1) for child in _children(expression))
-    return deepest
-
-
-def _children(expression: Any) -> list[Any]:
-    if isinstance(expression, relax.Call):
-        return [expression.op, *expression.args]
-    if isinstance(expression, relax.Tuple):
-        return list(expression.fields)
-    if isinstance(expression, relax.TupleGetItem):
-        return [expression.tuple_value]
-    if isinstance(expression, relax.If):
-        return [expression.cond, expression.true_branch, expression.false_branch]
-    if isinstance(expression, relax.Function):
-        return [expression.body]
-    if isinstance(expression, relax.SeqExpr):
-        values = [binding.value for block in expression.blocks for binding in block.bindings]
-        return [*values, expression.body]
-    return []
 
 
 def _check_division(call: Any) -> str:

@@ -57,8 +57,8 @@ def lower(
         UnsupportedError: an operation, attribute, dtype or shape that the NPU cannot compute; names the operation and
             its composite.
     """
-    lowering = _Lowering(symbol, constant_names or {})
-    parameters = [lowering.input_of(p.name, p.ty, f"parameter {p.name}") for p in function.params]
+    lowering = _Lowering(str(symbol), constant_names or {})
+    parameters = [lowering.input_of(str(p.name), p.ty, f"parameter {p.name}") for p in function.params]
     result = lowering.call(function, parameters, "")
     graph = lowering.finish(result)
     verify_graph(graph)
@@ -172,9 +172,8 @@ class _Lowering:
         if isinstance(call.op, ir.Op):
             return self.operation(call, scope, composite)
         if isinstance(call.op, relax.GlobalVar | relax.ExternFunc):
-            name = call.op.name if isinstance(call.op, relax.GlobalVar) else call.op.global_symbol
             _refuse(
-                f"a call of {name} in {_place(composite, self.symbol)}",
+                f"a call of {calls.relax_name(call)} in {_place(composite, self.symbol)}",
                 "a region can only call functions that it holds",
                 "InlinePrivateFunctions before partitioning",
             )

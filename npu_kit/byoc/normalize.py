@@ -13,12 +13,15 @@ from tvm import ir, relax
 from tvm.ir import IRModule
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from npu_kit.byoc.calls import constant_value, describe_type, dtype_of, relax_name
 from npu_kit.byoc.rewrite import rewrite
-from npu_kit.byoc.walk import is_model_function, model_functions
+from npu_kit.byoc.walk import is_model_function, model_functions, walk_calls
 from npu_kit.errors import PartitionError
 
 # TVM's passes recurse: an expression nested about 5,000 deep ends the process. A chain of bindings is not nested.
 MAX_DEPTH = 1_000
+
+_DIVISIONS = ("relax.divide", "relax.floor_divide", "relax.mod", "relax.floor_mod")
 
 
 def prepare(mod: Any) -> IRModule:
@@ -44,6 +47,7 @@ def prepare(mod: Any) -> IRModule:
     for step in _passes(copy):
         copy = step(copy)
     copy = relax.transform.DeadCodeElimination()(rewrite(copy))
+    _refuse_zero_divisors(copy)
     return number_calls(copy)
 
 
@@ -97,6 +101,20 @@ def _passes(mod: IRModule) -> Iterator[Any]:
         yield relax.transform.InlinePrivateFunctions()
     yield relax.transform.ConvertToDataflow(min_size=1)
     yield relax.transform.DeadCodeElimination()
+
+
+def _refuse_zero_divisors(mod: IRModule) -> None:
+    """An integer divided by a constant 0 ends the process in LLVM's code, or fails at build."""
+    for var, function in model_functions(mod):
+        for call, bound in walk_calls(function):
+            if isinstance(call.op, ir.Op) and call.op.name in _DIVISIONS and "int" in dtype_of(call):
+                divisor = constant_value(call.args[1])
+                if divisor is not None and not divisor.all():
+                    raise PartitionError(
+                        f"{relax_name(call)} of {describe_type(call.ty)}, variable {bound.var.name} of {var.name_hint}",
+                        "an integer is divided by a constant 0",
+                        "another divisor, or a division of floats.",
+                    )
 
 
 def _why_no_model(mod: IRModule) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from npu_kit.byoc.calls import (
 from npu_kit.byoc.report import Refusal
 from npu_kit.errors import GraphError, UnsupportedError
 from npu_kit.graph.attributes import AttrDef
-from npu_kit.graph.ir import DTYPE_BYTES
 from npu_kit.graph.ops import OpDef, normalise_attrs
 from npu_kit.hw.spec import NpuSpec
 
@@ -52,7 +50,7 @@ def check_dtypes(call: Any, spec: NpuSpec) -> list[Refusal]:
 
 
 def check_shapes(call: Any) -> list[Refusal]:
-    """Every tensor has a known, fixed shape of at most MAX_RANK axes; zero-size ones only where the result is defined."""
+    """Every tensor has a known, fixed shape of at most MAX_RANK axes. Windows and softmax need something to look at."""
     definition = _definition(call)
     for expr in (*tensor_operands(call), result_of(call)):
         shape = shape_of(expr)
@@ -62,8 +60,11 @@ def check_shapes(call: Any) -> list[Refusal]:
         if len(shape) > MAX_RANK:
             found = f"{len(shape)} axes in {describe_type(expr.ty)}"
             return [Refusal("shape", f"at most {MAX_RANK} axes", found, "a reshape that joins axes")]
-        if min(shape, default=1) < 0:
-            return [Refusal("shape", "sizes of 0 or more", describe_type(expr.ty), "a smaller kernel or more padding")]
+        # Sums over nothing are 0 and elementwise results are empty, but nothing has no maximum and no mean.
+        least = 1 if definition.family in ("window", "softmax") else 0
+        if min(shape, default=least) < least:
+            needed = f"{definition.name} with sizes of {least} or more"
+            return [Refusal("shape", needed, describe_type(expr.ty), "other sizes, or leave it on the host")]
     return []
 
 
@@ -82,7 +83,8 @@ def check_attributes(call: Any) -> list[Refusal]:
     for key, check in definition.dropped.items():
         problem = check(given[key], complete)
         if problem:
-            refusals.append(Refusal("attribute", f"{definition.name} without {key}={given[key]}", f"{key} {problem}", ""))
+            needed, hint = f"{definition.name} without {key}={given[key]}", "leave it on the host"
+            refusals.append(Refusal("attribute", needed, f"{key} {problem}", hint))
     return refusals or _check_against_table(definition, call)
 
 
@@ -98,34 +100,7 @@ def check_scales(call: Any) -> list[Refusal]:
     wrong = values[~(np.isfinite(values) & (values > 0))]
     if not wrong.size:
         return []
-    return [Refusal("scale", "a scale that is positive and finite", f"{wrong.flat[0]:g}", "the calibration of the model")]
-
-
-def check_memory(calls: tuple[Any, ...], operands: tuple[Any, ...], root: Any, spec: NpuSpec) -> list[Refusal]:
-    """Operands and result fit the last tier together, and the smallest tile of each call fits the first SRAM."""
-    refusals = []
-    farthest = spec.tier("L3")
-    nbytes = sum(_nbytes(expr) for expr in (*operands, result_of(root)))
-    if nbytes > farthest.capacity_bytes:
-        needed = f"at most the {farthest.capacity_bytes:,} bytes of {farthest}"
-        refusals.append(Refusal("memory", needed, f"{nbytes:,} bytes of operands and result", "a smaller batch"))
-    nearest = spec.tier("L1")
-    for call in calls:
-        smallest = smallest_tile_bytes(call, spec)
-        if smallest > nearest.capacity_bytes:
-            needed = f"a smallest tile of at most the {nearest.capacity_bytes:,} bytes of {nearest}"
-            refusals.append(Refusal("memory", needed, f"{smallest:,} bytes", "a machine with more L1, or smaller tiles"))
-    return refusals
-
-
-def smallest_tile_bytes(call: Any, spec: NpuSpec) -> int:
-    """Bytes of L1 that ``call`` needs at the least: one tile of the smallest side of each operand and of the result."""
-    side = spec.tile.minimum
-    total = 0
-    for expr in (*tensor_operands(call), result_of(call)):
-        elements = math.prod(min(size, side) for size in (shape_of(expr) or ())[-2:])
-        total += elements * DTYPE_BYTES[dtype_of(expr)]
-    return total
+    return [Refusal("scale", "a scale that is positive and finite", f"{wrong.flat[0]:g}", "to calibrate the model again")]
 
 
 def _check_against_table(definition: OpDef, call: Any) -> list[Refusal]:
@@ -160,8 +135,3 @@ def _definition(call: Any) -> OpDef:
     definition = find_definition(call)
     assert definition is not None, f"check_match lets only the kit's operations through, not {call.op}"
     return definition
-
-
-def _nbytes(expr: Any) -> int:
-    known = tensor_type(expr)
-    return known.nbytes if known is not None else 0

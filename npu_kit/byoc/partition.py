@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from tvm import ir, relax
-from tvm.error import InternalError
 from tvm.ir import IRModule
 from tvm.relax.transform import FuseOpsByPattern, MergeCompositeFunctions
 
 from npu_kit.byoc.explain import explain
 from npu_kit.byoc.matching import Recorder, watch
 from npu_kit.byoc.normalize import prepare
+from npu_kit.byoc.operators import required_operators
 from npu_kit.byoc.patterns import pattern_table
 from npu_kit.byoc.report import Partition
-from npu_kit.byoc.walk import model_functions, walk
+from npu_kit.byoc.walk import model_functions, operators_in, walk
 from npu_kit.errors import PartitionError
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
@@ -53,10 +53,13 @@ def partition(
     prepared = prepare(mod)
     recorder = Recorder()
     watched = watch(pattern_table(machine) if patterns is None else patterns, recorder)
+    # Each pattern costs a pass over the module, and most patterns of a table need operators that a model lacks.
+    present = operators_in(prepared)
+    possible = [pattern for pattern in watched if required_operators(pattern.pattern) <= present]
     obstacle = "merge is 'never'" if merge == "never" else _merge_obstacle(prepared)
     if obstacle and merge == "always":
         raise PartitionError("cannot merge composites into regions", obstacle, "merge='safe': one region per composite.")
-    fused = _fuse(prepared, watched, bind_constants, one_by_one=bool(obstacle), recorder=recorder)
+    fused = _fuse(prepared, possible, bind_constants, one_by_one=bool(obstacle), recorder=recorder)
     partitioned = fused if obstacle else _merge(fused)
     report, regions = explain(prepared, partitioned, watched, recorder)
     return Partition(

@@ -9,7 +9,8 @@ a movement, comparison, sum or product of constants   the constant
 ``maximum(x, 0)``                                     ``relax.nn.relu(x)``
 a minimum of a maximum by numbers, either way round   ``relax.clip(x, low, high)``, where low <= high
 item 0 of ``relax.nn.dropout``                        its input: at inference it does nothing
-``astype`` to the same dtype                          its input
+``astype``, ``broadcast_to``, ``reshape`` to the same  their input
+a sum, max or min over a stack (ONNX Sum, Max, Min)   a chain of ``relax.add``, ``maximum``, ``minimum``
 a ``dequantize`` with several readers                 one for each contraction among them, so that each
                                                       quantized chain has its own
 ====================================================  ==============================================
@@ -30,11 +31,13 @@ from tvm import ir, relax, tirx, topi
 from tvm.ir import IRModule
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from npu_kit.byoc.calls import constant_value, dtype_of, shape_of
+from npu_kit.byoc.calls import constant_value, dtype_of, shape_of, tensor_type
 from npu_kit.byoc.folding import fold
 from npu_kit.byoc.walk import model_functions, walk
 
 _CONTRACTIONS = ("relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d")
+_MOVES = ("relax.astype", "relax.broadcast_to", "relax.reshape")  # nothing where the type stays
+_REDUCTIONS = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
 _EXTREMA = {"relax.maximum": True, "relax.minimum": False}  # whether the number is a lower bound
 
 
@@ -87,8 +90,10 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         if call.op.name == "relax.call_tir":
             extremum = self.extremum_of(call)
             call = call if extremum is None else extremum
-        if _is_call(call, "relax.astype") and dtype_of(call) == dtype_of(call.args[0]):
+        if call.op.name in _MOVES and tensor_type(call) is not None and tensor_type(call) == tensor_type(call.args[0]):
             return call.args[0]
+        if call.op.name in _REDUCTIONS:
+            call = self.chain_of(call)
         bound = _bound_of(call)
         if bound is None:
             return call
@@ -118,6 +123,26 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         """A new variable bound to the same call."""
         producer = self.producer(expr)
         return self.builder_.emit(relax.Call(producer.op, producer.args, producer.attrs, producer.ty_args))
+
+    def chain_of(self, call: Any) -> Any:
+        """A reduction over what a stack has put side by side, as a chain of binary operators; else the call itself."""
+        stack = self.producer(call.args[0])
+        if not _is_call(stack, "relax.stack") or call.attrs.keepdims or not isinstance(stack.args[0], relax.Tuple):
+            return call
+        rank = len(shape_of(call) or ()) + 1
+        axes = [int(axis) % rank for axis in call.attrs.axis or ()]
+        if axes != [int(stack.attrs.axis or 0) % rank] or tensor_type(call) is None:
+            return call
+        operands = [self.before_broadcast(field) for field in stack.args[0].fields]
+        operator = _REDUCTIONS[call.op.name]
+        chain = operands[0]
+        for operand in operands[1:]:
+            chain = self.builder_.normalize(operator(self.builder_.emit(chain) if chain is not operands[0] else chain, operand))
+        return chain if tensor_type(chain) == tensor_type(call) and len(operands) > 1 else call
+
+    def before_broadcast(self, expr: Any) -> Any:
+        producer = self.producer(expr)
+        return producer.args[0] if _is_call(producer, "relax.broadcast_to") else expr
 
     def extremum_of(self, call: Any) -> Any | None:
         """The Relax operator that a ``call_tir`` computes, if that is a maximum or a minimum."""

@@ -58,6 +58,12 @@ def model_functions(mod: IRModule) -> list[tuple[Any, Any]]:
     return sorted(found, key=lambda item: (item[0].name_hint != "main", item[0].name_hint))
 
 
+def operators_in(mod: IRModule) -> frozenset[str]:
+    """Names of the Relax operators that the model's functions call."""
+    calls = (call for _, function in model_functions(mod) for call, _ in walk_calls(function))
+    return frozenset(str(call.op.name) for call in calls if isinstance(call.op, ir.Op))
+
+
 def region_functions(mod: IRModule) -> list[tuple[str, Any]]:
     """(symbol, function) of each external function, in the order in which the model calls them."""
     found: dict[str, Any] = {}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from typing import Any, NoReturn, TypeVar
 
 from npu_kit.errors import GraphError
@@ -65,10 +66,8 @@ def from_json(text: str) -> Graph:
         arg_nodes=_items(root["arg_nodes"], "arg_nodes", _integer),
         heads=_items(root["heads"], "heads", _entry),
     )
-    pointers = _items(root["node_row_ptr"], "node_row_ptr", _integer)
-    if pointers != tuple(_row_pointers(nodes)):
-        _refuse("node_row_ptr", "it must count the outputs of the nodes before each node", "leave the order of nodes")
     verify_graph(graph)
+    _check_row_pointers(_items(root["node_row_ptr"], "node_row_ptr", _integer), _row_pointers(nodes))
     return graph
 
 
@@ -121,6 +120,16 @@ def _row_pointers(nodes: tuple[Node, ...]) -> list[int]:
     for node in nodes:
         pointers.append(pointers[-1] + len(node.outputs))
     return pointers
+
+
+def _check_row_pointers(found: tuple[int, ...], expected: list[int]) -> None:
+    for index, (number, pointer) in enumerate(zip_longest(found, expected)):
+        if pointer is None:
+            _refuse("node_row_ptr", f"it must have {len(expected)} numbers and has {len(found)}")
+        if number != pointer:
+            given = "missing" if number is None else number
+            why = f"it must be {pointer}, the number of outputs before that node, and is {given}"
+            _refuse(f"node_row_ptr[{index}]", why)
 
 
 def _check_length(text: str) -> None:

@@ -18,9 +18,9 @@ def systolic_cycles(m: int, n: int, k: int, rows: int, columns: int, dataflow: s
     """Cycles of an ``M x K`` by ``K x N`` product on a ``rows x columns`` array, without memory stalls.
 
     The product is folded onto the array. Under output stationary a fold is ``rows x columns`` outputs and takes
-    ``k + rows + columns - 2`` cycles: the last operand enters ``rows + columns - 2`` cycles after the first. Under weight
-    (input) stationary a fold is ``rows`` of K by ``columns`` of N (of M); it is filled in ``rows`` cycles and then takes
-    ``m`` (``n``) ``+ rows + columns - 2`` more.
+    ``k + rows + columns - 2`` cycles: the last operand enters ``rows + columns - 2`` cycles after the first. Under
+    weight (input) stationary a fold is ``rows`` of K by ``columns`` of N (of M); it is filled in ``rows`` cycles and
+    then takes ``m`` (``n``) ``+ rows + columns - 2`` more.
 
     Source: A. Samajdar et al., "A Systematic Methodology for Characterizing Scalability of DNN Accelerators using
     SCALE-Sim", ISPASS 2020, section III; checked against that simulator's cycle counts.

@@ -1,8 +1,8 @@
 """The plan of one region, as types: everything that is decided before anything runs.
 
-A plan is a list of steps. A step is one operation with its epilogue, cut into tiles; it says which engine runs it, where
-each tensor lives, which slots of on-chip memory hold its tiles, and why. ``program`` expands a step into instructions;
-the runtime executes exactly those.
+A plan is a list of steps. A step is one operation with its epilogue, cut into tiles; it says which engine runs it,
+where each tensor lives, which slots of on-chip memory hold its tiles, and why. ``program`` expands a step into
+instructions; the runtime executes exactly those.
 """
 
 from __future__ import annotations

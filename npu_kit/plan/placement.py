@@ -26,7 +26,7 @@ class TensorMemory:
     buffers: list[Buffer] = field(default_factory=list)
 
     def gap(self, nbytes: int, first_step: int, last_step: int) -> int | None:
-        """The lowest free offset for a tensor that lives from ``first_step`` to ``last_step``, None if there is none."""
+        """The lowest free offset for a tensor that lives from first to last step, None if there is none."""
         alive = sorted(
             (b.offset_bytes, b.offset_bytes + aligned(b.nbytes))
             for b in self.buffers
@@ -39,9 +39,7 @@ class TensorMemory:
             offset = max(offset, stop)
         return offset if offset + nbytes <= self.capacity_bytes else None
 
-    def place(
-        self, name: str, entry: Entry, role: str, nbytes: int, first_step: int, last_step: int
-    ) -> Buffer | None:
+    def place(self, name: str, entry: Entry, role: str, nbytes: int, first_step: int, last_step: int) -> Buffer | None:
         """Give the tensor a place; None if there is none."""
         offset = self.gap(nbytes, first_step, last_step)
         if offset is None:
@@ -69,9 +67,7 @@ class SlotMemory:
 
     def missing(self) -> dict[str, tuple[int, int]]:
         """Tier -> bytes needed and bytes there are, for each tier that is too small."""
-        return {
-            tier: (used, self._capacity[tier]) for tier, used in self._used.items() if used > self._capacity[tier]
-        }
+        return {tier: (used, self._capacity[tier]) for tier, used in self._used.items() if used > self._capacity[tier]}
 
 
 def refuse_slots(label: str, memory: SlotMemory, spec: NpuSpec) -> PlanError:

@@ -181,16 +181,14 @@ def _loads(builder: StepBuilder, step: Step) -> dict[Entry, int]:
         _, nbytes = operand_loads(builder.problem, step.axes, operand)
         loads[operand.entry] = loads.get(operand.entry, 0) + nbytes
     for node_id, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
-        for position, operand in enumerate(operands):
-            if operand is not None:
+        for position, beside in enumerate(operands):
+            if beside is not None:
                 nbytes = aligned_bytes(builder.graph, node_id, position, builder.problem, step.axes)
-                loads[operand.entry] = loads.get(operand.entry, 0) + nbytes
+                loads[beside.entry] = loads.get(beside.entry, 0) + nbytes
     return loads
 
 
-def _make_resident(
-    builder: StepBuilder, step: Step, on_chip: TensorMemory
-) -> tuple[Step, tuple[Buffer, ...]]:
+def _make_resident(builder: StepBuilder, step: Step, on_chip: TensorMemory) -> tuple[Step, tuple[Buffer, ...]]:
     """Copy to L2, for the time of this step, what its tiles would read from DRAM more than once; most saved first."""
     graph = builder.graph
     room = TensorMemory(on_chip.tier, on_chip.capacity_bytes, list(on_chip.buffers))

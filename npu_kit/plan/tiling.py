@@ -20,7 +20,7 @@ CHUNK_LIMIT = 256  # 256 products of two uint8 values still sum exactly in float
 
 
 def balanced(extent: int, limit: int, multiple: int = 8) -> int:
-    """The tile that cuts ``extent`` into as few, and as equal, pieces as ``limit`` allows, a multiple where it is cut."""
+    """The tile that cuts ``extent`` into as few, and as equal, pieces as ``limit`` allows; a multiple if it cuts."""
     if extent <= limit:
         return max(1, extent)
     pieces = math.ceil(extent / limit)

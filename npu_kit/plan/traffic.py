@@ -34,10 +34,10 @@ def step_counters(graph: Graph, step: Step) -> Counters:
     _compute(problem, step, axes, counters)
     tiles = out_tiles(problem, step.axes)
     for node_id, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
-        for position, operand in enumerate(operands):
-            if operand is not None:
+        for position, beside in enumerate(operands):
+            if beside is not None:
                 nbytes = aligned_bytes(graph, node_id, position, problem, step.axes)
-                counters.move(operand.tier, "L1", nbytes, tiles)
+                counters.move(beside.tier, "L1", nbytes, tiles)
                 counters.move("L1", "L0", nbytes, tiles)
     out = graph.type_of(step.output)
     counters.move("L0", "L1", out.nbytes, tiles)
@@ -67,15 +67,14 @@ def operand_loads(problem: Problem, axes: tuple[Axis, ...], operand: Operand) ->
 def contraction_loads(problem: Contraction, axes: tuple[Axis, ...], name: str, is_panel: bool) -> Loads:
     """Transfers and bytes of ``x`` or ``w``: one pass over its tiles, times how often the loops come back to it."""
     axis = {a.name: a for a in axes}
-    order = [a.name for a in axes]
     if name == "w":
-        shared = problem.is_weight_shared
         spatial = axis["y"].count * axis["x"].count
-        passes = axis["batch"].count * spatial
-        if is_panel:
-            passes = min(1, passes) if shared and order.index("n") < order.index("x") else min(1, spatial) * (
-                axis["batch"].count
-            )
+        if not is_panel:
+            passes = axis["batch"].count * spatial
+        elif problem.is_weight_shared:
+            passes = min(1, axis["batch"].count * spatial)
+        else:
+            passes = axis["batch"].count * min(1, spatial)
         tiles = [axis[letter] for letter in ("group", "n", "c", "kh", "kw")]
         elements = math.prod(a.extent for a in tiles)
         return (
@@ -93,7 +92,7 @@ def contraction_loads(problem: Contraction, axes: tuple[Axis, ...], name: str, i
 
 
 def _sliding_sum(sliding: Sliding, out: Axis, kernel: Axis) -> tuple[int, int]:
-    """Sum of the real box lengths over all (output tile, kernel tile) pairs, and the number of boxes that are not empty."""
+    """Sum of the real box lengths over all (output tile, kernel tile) pairs, and the number of boxes with any."""
     total = pieces = 0
     for i in range(out.count):
         for k in range(kernel.count):
@@ -134,10 +133,8 @@ def aligned_bytes(graph: Graph, node_id: int, position: int, problem: Problem, a
     return elements * DTYPE_BYTES[operand.type.dtype]
 
 
-def _natural_axes(
-    problem: Problem, axes: tuple[Axis, ...], shown: tuple[int, ...]
-) -> list[tuple[Axis, int | None]]:
-    """Each loop axis over output tiles with the tensor axis along which it runs, None for one the tile does not show."""
+def _natural_axes(problem: Problem, axes: tuple[Axis, ...], shown: tuple[int, ...]) -> list[tuple[Axis, int | None]]:
+    """Each loop axis over output tiles with the tensor axis it runs along, None for one the tile does not show."""
     named = {axis.name: axis for axis in axes}
     if isinstance(problem, Elementwise):
         return [(axis, i) for i, axis in enumerate(axes)]
@@ -148,7 +145,8 @@ def _natural_axes(
         pairs, loose = [("y", shown[0]), ("x", shown[1]), ("c", shown[2])], ["batch"]
     else:
         pairs, loose = [("y", shown[0]), ("x", shown[1]), ("n", shown[2])], ["batch", "group"]
-    return [(named[name], axis if axis >= 0 else None) for name, axis in pairs] + [(named[name], None) for name in loose]
+    seen = [(named[name], axis if axis >= 0 else None) for name, axis in pairs]
+    return seen + [(named[name], None) for name in loose]
 
 
 def _compute(problem: Problem, step: Step, axis: dict[str, Axis], counters: Counters) -> None:

@@ -1,0 +1,52 @@
+"""Pictures and tables of the kit's data: pure functions from typed values to SVG, DOT or text.
+
+>>> from npu_kit import render
+>>> render.flow("partition")
+Picture('The flow: patterns, partition, codegen, runtime; you are at partition', 6,217 characters of SVG)
+"""
+
+from npu_kit.render.diagram import Arrow, Box, Diagram, Group
+from npu_kit.render.diagram_dot import to_dot
+from npu_kit.render.diagram_edit import bundle_constants, collapse, hide_constants, outline
+from npu_kit.render.diagram_picture import draw
+from npu_kit.render.dot import find_backend, render_dot
+from npu_kit.render.flow_picture import flow
+from npu_kit.render.graph_picture import graph, graph_diagram
+from npu_kit.render.memory_picture import memory_map
+from npu_kit.render.occupancy_picture import occupancy
+from npu_kit.render.picture import Picture
+from npu_kit.render.tables import Table, events_table, reasons_table, steps_table
+from npu_kit.render.tile_picture import tiles
+from npu_kit.render.tile_scene import chunk_count, tile_count
+from npu_kit.render.timeline_picture import timeline
+from npu_kit.render.traffic_picture import traffic
+
+__all__ = [
+    "Arrow",
+    "Box",
+    "Diagram",
+    "Group",
+    "Picture",
+    "Table",
+    "bundle_constants",
+    "chunk_count",
+    "collapse",
+    "draw",
+    "events_table",
+    "find_backend",
+    "flow",
+    "graph",
+    "graph_diagram",
+    "hide_constants",
+    "memory_map",
+    "occupancy",
+    "outline",
+    "reasons_table",
+    "render_dot",
+    "steps_table",
+    "tile_count",
+    "tiles",
+    "timeline",
+    "to_dot",
+    "traffic",
+]

@@ -1,7 +1,7 @@
 """Diagram to DOT.
 
 Labels are HTML-like DOT labels built as elements, node names are synthetic (``n0``, ``cluster_0``), and nothing is ever
-a link: text from a model can only become text. Tooltips do not go through DOT at all, see ``diagram_svg``.
+a link: text from a model can only become text. Tooltips do not go through DOT at all, see ``diagram_picture``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import graphviz
 from npu_kit.render import theme
 from npu_kit.render.diagram import Arrow, Box, Diagram, Group, verify_diagram
 from npu_kit.render.format import clean, shorten
-from npu_kit.render.svg import text_width
+from npu_kit.render.text import text_width
 
 _TITLE_CHARACTERS = 36
 _ROW_CHARACTERS = 46
@@ -23,15 +23,14 @@ _Element = ElementTree.Element
 
 
 def to_dot(diagram: Diagram) -> str:
-    """The diagram in the DOT language: boxes in order, groups as clusters, a legend of what is used.
+    """The diagram in the DOT language: boxes in order, groups as clusters.
 
     Raises:
         RenderError: the diagram refers to something that is not there.
     """
     verify_diagram(diagram)
     dot = graphviz.Digraph(name="diagram")
-    dot.attr(bgcolor="white", fontname=theme.DOT_FONT, fontsize="12", labelloc="b", nodesep="0.2", ranksep="0.3", pad="0.1")
-    dot.attr(label=_html(_legend(diagram)))
+    dot.attr(bgcolor="white", fontname=theme.DOT_FONT, fontsize="12", nodesep="0.2", ranksep="0.3", pad="0.1")
     dot.attr("node", shape="box", fontname=theme.DOT_FONT, fontsize="12", margin="0.06,0.04", height="0.2", width="0.2")
     dot.attr("edge", fontname=theme.DOT_FONT, fontsize="10", color=theme.MUTED, fontcolor=theme.MUTED, arrowsize="0.7")
     names = {box.key: f"n{i}" for i, box in enumerate(diagram.boxes)}
@@ -54,18 +53,19 @@ def _fill(dot: graphviz.Digraph, key: str, diagram: Diagram, names: dict[str, st
 
 
 def _group_style(group: Group) -> dict[str, str]:
-    swatch = theme.NPU if group.kind == "region" else theme.COMPOSITE
-    style = "filled,rounded" if group.kind == "region" else "filled,rounded,dashed"
-    return {"style": style, "fillcolor": swatch.pale, "color": swatch.fill, "labelloc": "t", "labeljust": "l", "margin": "8"}
+    looks = {"region": (theme.NPU, "filled,rounded"), "composite": (theme.COMPOSITE, "filled,rounded,dashed")}
+    swatch, style = looks.get(group.kind, (theme.HOST, "filled"))
+    common = {"labelloc": "t", "labeljust": "l", "margin": "8"}
+    return {"style": style, "fillcolor": swatch.pale, "color": swatch.fill, **common}
 
 
 def _group_label(group: Group) -> _Element:
-    is_region = group.kind == "region"
-    return _line(group.title, 60, bold=is_region, size=12 if is_region else 10)
+    is_inner = group.kind == "composite"
+    return _line(group.title, 60, bold=not is_inner, size=10 if is_inner else 12)
 
 
 def _box_style(box: Box) -> dict[str, str]:
-    swatch = _swatch(box)
+    swatch = swatch_of(box)
     style = {"style": "filled,rounded", "fillcolor": swatch.pale, "color": swatch.fill}
     if box.kind in ("input", "output"):
         style |= {"penwidth": "1.5"}
@@ -80,7 +80,8 @@ def _box_style(box: Box) -> dict[str, str]:
     return style
 
 
-def _swatch(box: Box) -> theme.Swatch:
+def swatch_of(box: Box) -> theme.Swatch:
+    """The colours of a box: those of its engine, else of its place, else of what it holds."""
     if box.kind in ("input", "output"):
         return theme.DATA
     if box.kind == "constant":
@@ -95,7 +96,7 @@ def _box_label(box: Box) -> _Element:
     table = _Element("TABLE", BORDER="0", CELLBORDER="0", CELLSPACING="0", CELLPADDING="2")
     head = ElementTree.SubElement(table, "TR")
     head.append(_line(box.title, _TITLE_CHARACTERS, bold=box.kind != "constant"))
-    swatch, chip = _swatch(box), box.engine or box.place or box.kind
+    swatch, chip = swatch_of(box), box.engine or box.place or box.kind
     ElementTree.SubElement(head, "TD", WIDTH="4")
     cell = ElementTree.SubElement(head, "TD", BGCOLOR=swatch.fill, STYLE="rounded")
     ElementTree.SubElement(cell, "FONT", {"COLOR": swatch.ink, "POINT-SIZE": "9"}).text = f" {clean(chip)} "
@@ -110,7 +111,7 @@ def _box_label(box: Box) -> _Element:
 def _wrap(note: str) -> list[str]:
     lines = textwrap.wrap(clean(note), _ROW_CHARACTERS)
     if len(lines) > _NOTE_LINES:
-        lines = [*lines[: _NOTE_LINES - 1], shorten(" ".join(lines[_NOTE_LINES - 1 :]), _ROW_CHARACTERS)]
+        lines = [*lines[: _NOTE_LINES - 1], f"{lines[_NOTE_LINES - 1][: _ROW_CHARACTERS - 4]} ..."]
     return lines
 
 
@@ -130,24 +131,6 @@ def _line(text: str, limit: int, *, bold: bool = False, size: int = 12, color: s
 def _edge_label(arrow: Arrow) -> dict[str, str]:
     label = shorten(arrow.label, _ROW_CHARACTERS)
     return {"label": graphviz.escape(f" {label} ")} if label else {}
-
-
-def _legend(diagram: Diagram) -> _Element:
-    """One row of swatches with their words, then one row per note."""
-    table = _Element("TABLE", BORDER="0", CELLBORDER="0", CELLSPACING="3", CELLPADDING="2")
-    swatches = {s.name: s for s in map(_swatch, diagram.boxes)}
-    row = ElementTree.SubElement(ElementTree.SubElement(ElementTree.SubElement(table, "TR"), "TD"), "TABLE")
-    row.attrib.update(BORDER="0", CELLBORDER="0", CELLSPACING="4", CELLPADDING="1")
-    cells = ElementTree.SubElement(row, "TR")
-    for swatch in swatches.values():
-        chip = ElementTree.SubElement(cells, "TD", BGCOLOR=swatch.fill, WIDTH="16")
-        chip.text = " "
-        cells.append(_line(swatch.label, 30, size=10))
-    if not swatches:
-        cells.append(_line("nothing to draw", 30, size=10))
-    for note in diagram.notes:
-        ElementTree.SubElement(table, "TR").append(_line(note, 100, size=10))
-    return table
 
 
 def _html(element: _Element) -> str:

@@ -63,11 +63,8 @@ def render_dot(dot_text: str, format: str = "svg", *, timeout_seconds: float = T
     """
     if format not in FORMATS:
         raise RenderError(f"cannot draw a graph as {format!r}", f"known formats are {', '.join(FORMATS)}")
-    name, program = find_backend()
-    if program is None:
-        output = _run_pygraphviz(dot_text, format)
-    else:
-        output = _run(program, dot_text, format, timeout_seconds)
+    _, program = find_backend()
+    output = _run(program, dot_text, format, timeout_seconds) if program else _run_pygraphviz(dot_text, format)
     return _strip_prolog(output) if format == "svg" else output
 
 
@@ -97,7 +94,10 @@ def _run(program: Path, dot_text: str, format: str, timeout_seconds: float) -> s
 def _run_pygraphviz(dot_text: str, format: str) -> str:
     import pygraphviz
 
-    drawn: bytes = pygraphviz.AGraph(dot_text).draw(format=format, prog="dot")
+    try:
+        drawn: bytes = pygraphviz.AGraph(dot_text).draw(format=format, prog="dot")
+    except (ValueError, OSError) as error:  # its DotError is a ValueError
+        raise RenderError("pygraphviz refused the graph", str(error)[:500]) from error
     return drawn.decode("utf-8")
 
 

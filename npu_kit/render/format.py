@@ -12,7 +12,9 @@ from collections.abc import Sequence
 _BYTE_UNITS = ("B", "KB", "MB", "GB", "TB")
 _COUNT_UNITS = ("", "K", "M", "G", "T")
 _UNDRAWABLE = ("Cc", "Cs", "Co", "Cn")  # control, surrogate, private use, unassigned: XML refuses some, fonts the rest
-_DIRECTION = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # would reorder what follows
+_DIRECTION = set(
+    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)  # would reorder what follows
 
 
 def format_bytes(count: int) -> str:
@@ -72,13 +74,11 @@ def format_value(value: object) -> str:
 def clean(text: str) -> str:
     """``text`` on one line, without characters that cannot be drawn or that reorder their neighbours."""
     spaced = "".join(" " if char in "\t\n\v\f\r\x85\u2028\u2029" else char for char in text)
-    return "".join(
-        char for char in spaced if unicodedata.category(char) not in _UNDRAWABLE and char not in _DIRECTION
-    )
+    return "".join(char for char in spaced if unicodedata.category(char) not in _UNDRAWABLE and char not in _DIRECTION)
 
 
 def shorten(text: str, limit: int) -> str:
-    """``text`` cleaned, and cut in the middle to ``limit`` characters: the end of a name often tells more than its middle."""
+    """``text`` cleaned, and cut in the middle to ``limit`` characters: the end of a name tells more than its middle."""
     cleaned = clean(text)
     if len(cleaned) <= limit:
         return cleaned

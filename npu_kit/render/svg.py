@@ -1,7 +1,6 @@
 """A small writer of SVG: elements, never strings, so that no name can become markup.
 
 Coordinates are pixels, y grows downwards, numbers are rounded to two decimals, and the same calls give the same text.
-Text is measured with the widths of DejaVu Sans, so a label can be cut before it leaves its box.
 """
 
 from __future__ import annotations
@@ -13,45 +12,9 @@ from xml.etree import ElementTree
 from npu_kit.render import theme
 from npu_kit.render.format import clean
 from npu_kit.render.picture import Picture
-
-# Advance widths of ASCII 32..126 in DejaVu Sans, in 1/1000 em (from the font's hmtx table).
-_WIDTHS = (
-    318, 401, 460, 838, 636, 950, 780, 275, 390, 390, 500, 838, 318, 361, 318, 337, 636, 636, 636, 636, 636, 636, 636,
-    636, 636, 636, 337, 337, 838, 838, 838, 531, 1000, 684, 686, 698, 770, 632, 575, 775, 752, 295, 295, 656, 557, 863,
-    748, 787, 603, 787, 695, 635, 611, 732, 684, 989, 685, 611, 685, 390, 337, 390, 838, 500, 500, 613, 635, 550, 635,
-    615, 352, 635, 634, 278, 278, 579, 278, 974, 634, 612, 635, 635, 411, 521, 392, 634, 592, 818, 592, 592, 525, 636,
-    337, 636, 838,
-)  # fmt: skip
-_WIDEST = 1000  # a character outside ASCII: one em, as wide as CJK
-_BOLD = 1.14  # DejaVu Sans Bold against DejaVu Sans, for words
+from npu_kit.render.text import fit
 
 HATCHES = ("diagonal", "back", "cross", "dots", "dashed")
-
-
-def text_width(text: str, size: float, bold: bool = False) -> float:
-    """Width of ``text`` in pixels at font size ``size``."""
-    units = sum(_WIDTHS[ord(char) - 32] if 32 <= ord(char) < 127 else _WIDEST for char in text)
-    return units / 1000 * size * (_BOLD if bold else 1.0)
-
-
-def fit(text: str, width: float, size: float, bold: bool = False) -> str:
-    """``text`` cleaned and cut in the middle until it is at most ``width`` pixels wide; "" if not one letter fits."""
-    cleaned = clean(text)
-    if text_width(cleaned, size, bold) <= width:
-        return cleaned
-    low, high = 0, len(cleaned) - 1  # kept characters: `low` fit, more than `high` do not
-    while low < high:
-        middle = (low + high + 1) // 2
-        if text_width(_keep(cleaned, middle), size, bold) <= width:
-            low = middle
-        else:
-            high = middle - 1
-    return _keep(cleaned, low) if low else ""
-
-
-def _keep(text: str, count: int) -> str:
-    head = (count + 1) // 2
-    return f"{text[:head]}..{text[len(text) - (count - head) :]}"
 
 
 class Canvas:
@@ -103,7 +66,7 @@ class Canvas:
         tooltip: str = "",
     ) -> None:
         """Draw a rectangle, with an optional hatch (one of HATCHES) over its fill and a tooltip."""
-        attributes = {"x": x, "y": y, "width": width, "height": height, "fill": fill}
+        attributes: dict[str, str | float] = {"x": x, "y": y, "width": width, "height": height, "fill": fill}
         if radius:
             attributes["rx"] = radius
         element = self._element("rect", attributes, stroke, stroke_width, dash)
@@ -151,12 +114,12 @@ class Canvas:
         width: float | None = None,
         tooltip: str = "",
     ) -> None:
-        """Write one line with its baseline at ``y``, cut to ``width`` pixels; a cut line keeps its full text as tooltip."""
+        """Write one line, its baseline at ``y``, cut to ``width`` pixels; what was cut can be read in its tooltip."""
         whole = clean(content)
         shown = whole if width is None else fit(whole, width, size, bold)
         if not shown:
             return
-        attributes = {"x": x, "y": y, "font-size": size, "fill": fill}
+        attributes: dict[str, str | float] = {"x": x, "y": y, "font-size": size, "fill": fill}
         if anchor != "start":
             attributes["text-anchor"] = anchor
         if bold:
@@ -177,6 +140,11 @@ class Canvas:
             yield
         finally:
             self._parent = outer
+
+    def embed(self, elements: Sequence[ElementTree.Element], x: float, y: float) -> None:
+        """Put finished elements on the canvas, moved by (x, y)."""
+        place = ElementTree.SubElement(self._parent, "g", {"transform": f"translate({_number(x)} {_number(y)})"})
+        place.extend(elements)
 
     def picture(self) -> Picture:
         """The finished SVG text."""

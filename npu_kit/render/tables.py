@@ -24,7 +24,9 @@ class Table:
     def __str__(self) -> str:
         cells = [tuple(shorten(cell, _CELL_CHARACTERS) for cell in row) for row in (self.headings, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+        ]
         lines.insert(1, "  ".join("-" * width for width in widths))
         return "\n".join([*lines, *([clean(self.note)] if self.note else [])])
 
@@ -59,7 +61,7 @@ def steps_table(plan: Plan) -> Table:
     rows = []
     for step in plan.steps:
         names = [plan.graph.nodes[node].name for node in step.nodes]
-        tiles = [f"{axis.name} {axis.tile} of {axis.extent}" for axis in step.axes if axis.extent > 1]
+        tiles = [f"{axis.name} {axis.tile}/{axis.extent}" for axis in step.axes if axis.extent > 1]
         tiers = [f"{operand.name} {operand.tier}" for operand in step.operands]
         engines = dict.fromkeys((step.engine, *step.epilogue_engines))
         near = sum(slot.nbytes for slot in step.slots)
@@ -73,7 +75,7 @@ def steps_table(plan: Plan) -> Table:
                 format_bytes(near),
             )
         )
-    return Table(("step", "operations", "engines", "tile", "tiers", "slots"), tuple(rows))
+    return Table(("step", "operations", "engines", "tile/extent", "tiers", "slots"), tuple(rows))
 
 
 def events_table(events: Events, first: int = 0, count: int = 20) -> Table:

@@ -11,7 +11,7 @@ from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.ir import Axis, Plan, Step
 from npu_kit.plan.program import tile_indices
 from npu_kit.render.format import number_of
-from npu_kit.render.operand_view import OperandView, letters_of, operand_views
+from npu_kit.render.operand_boxes import OperandBox, letters_of, operand_boxes
 
 REDUCTIONS = {"contraction": ("c", "kh", "kw"), "window": ("kh", "kw")}  # axes over which a step sums, by family
 
@@ -36,8 +36,8 @@ class TileScene:
     elements: int  # real elements of this tile
     full_elements: int  # of a tile that is not ragged
     chunks: int  # passes over the reduction axes
-    chunk: int | None  # the pass that the views show, None for all
-    views: tuple[OperandView, ...]
+    chunk: int | None  # the pass that the operands show, None for all
+    operands: tuple[OperandBox, ...]
 
     def number(self, row: int, column: int) -> int:
         """Number of the tile at (row, column), in loop order."""
@@ -108,7 +108,7 @@ def tile_scene(plan: Plan, step_index: int, tile: int = 0, chunk: int | None = N
         full_elements=math.prod(axis.tile for axis in outer),
         chunks=chunk_count(step),
         chunk=chunk,
-        views=tuple(operand_views(plan, step, at, chunks, (rows.name, columns.name))),
+        operands=tuple(operand_boxes(plan, step, at, chunks, (rows.name, columns.name))),
     )
 
 
@@ -143,4 +143,6 @@ def _unravel(number: int, counts: Sequence[int]) -> tuple[int, ...]:
 
 def _check(what: str, number: int, count: int) -> None:
     if not 0 <= number < count:
-        raise RenderError(f"no {what} {number}", f"there {'is' if count == 1 else 'are'} {number_of(count, what)}, from 0")
+        raise RenderError(
+            f"no {what} {number}", f"there {'is' if count == 1 else 'are'} {number_of(count, what)}, from 0"
+        )

@@ -1,8 +1,9 @@
 """What the engines compute: element-wise operations and the product of two tiles, on NumPy arrays.
 
 Each function gives an element the same bits whether it stands in one tile, in a stack of tiles or in the whole tensor.
-So the step runtime, the fast runtime and the reference share this file. float16 is computed in float32 and rounded
-once; integers are computed in int32 and wrapped.
+So the step runtime, the fast runtime and the reference share this file. (A NaN stays a NaN, but where two meet, which
+one's sign bit lives on depends on the processor's vector length.) float16 is computed in float32 and rounded once;
+integers are computed in int32 and wrapped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The error function on arrays, accurate to the last bit of float32, from NumPy alone.
 
-NumPy has no erf, and a Python call of ``math.erf`` for every element is 20 times slower. Here erf(x) / x, which is an
+NumPy has no erf, and a Python call of ``math.erf`` for every element is 9 times slower. Here erf(x) / x, which is an
 entire function of x * x, is interpolated once by a polynomial at Chebyshev nodes, with values from ``math.erf``, and
 the polynomial is evaluated in float64. Chebyshev interpolants of entire functions converge faster than geometrically
 (L. N. Trefethen, Approximation Theory and Approximation Practice, chapter 8): degree 20 leaves a relative error of

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from npu_kit.errors import ExecutionError, InputError
 from npu_kit.graph.ir import Entry, Graph
+from npu_kit.plan.forecast import with_starts
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.steps import label
 from npu_kit.runtime.fast import run_fast
@@ -80,10 +81,7 @@ def execute(
     _repeat_heads(graph, results)
     traces = active_traces()
     if traces:
-        columns = np.array(rows, EVENT_DTYPE)
-        # Instructions run one after the other; see plan.cost.
-        columns["start"] = np.concatenate([[0], np.cumsum(columns["cycles"])[:-1]]) if len(columns) else 0
-        run = RegionRun(plan, mode, tuple(counters), columns)
+        run = RegionRun(plan, mode, tuple(counters), with_starts(np.array(rows, EVENT_DTYPE)))
         for trace in traces:
             trace.runs.append(run)
     return tuple(results)
@@ -145,4 +143,4 @@ def _name_step(error: BaseException, graph: Graph, step: Step) -> None:
     where = f"in step {step.index}, {label(graph, step.nodes)}"
     error.__dict__.setdefault("npu_kit_node", where)
     notes = getattr(error, "__notes__", [])
-    error.__notes__ = [*notes, where]  # type: ignore[attr-defined]
+    error.__notes__ = [*notes, where]

@@ -110,14 +110,10 @@ def _pieces(problem: Problem, axes: tuple[Axis, ...]) -> list[int]:
         letters = {"N": count["batch"], "H": count["y"], "W": count["x"], "C": count["c"]}
         return [letters[letter] for letter in problem.x_axes]
     letters = {"H": count["y"], "W": count["x"], "C": count["group"] * count["n"]}
-    return [
-        problem.batch_shape[i] if letter == "B" else letters[letter] for i, letter in enumerate(problem.out_axes)
-    ]
+    return [problem.batch_shape[i] if letter == "B" else letters[letter] for i, letter in enumerate(problem.out_axes)]
 
 
-def _elementwise(
-    graph: Graph, step: Step, problem: Elementwise, inputs: list[Array], counters: Counters
-) -> Array:
+def _elementwise(graph: Graph, step: Step, problem: Elementwise, inputs: list[Array], counters: Counters) -> Array:
     node = graph.nodes[step.nodes[0]]
     pieces = [axis.count for axis in step.axes]
     seen = []
@@ -354,9 +350,10 @@ class _Contraction:
     def _to_output_axes(self, result: Array) -> Array:
         problem = self.problem
         letters = problem.out_axes.lstrip("B")
-        moved = result.transpose([0, *("BHWC".index(letter) for letter in letters)] + [
-            i for i, letter in enumerate("HWC", start=1) if letter not in letters
-        ])
+        moved = result.transpose(
+            [0, *("BHWC".index(letter) for letter in letters)]
+            + [i for i, letter in enumerate("HWC", start=1) if letter not in letters]
+        )
         return moved.reshape(problem.out.shape)
 
     def _count(self, result: Array) -> None:
@@ -370,9 +367,7 @@ class _Contraction:
         column_sum, column_boxes = _box_sums(problem.columns, axis["x"], axis["kw"])
         passes = batch * groups * (min(1, columns) if x.is_panel else columns)
         x_elements = row_sum * column_sum * axis["c"].extent
-        counters.move(
-            x.tier, "L1", passes * x_elements * x_size, passes * row_boxes * column_boxes * axis["c"].count
-        )
+        counters.move(x.tier, "L1", passes * x_elements * x_size, passes * row_boxes * column_boxes * axis["c"].count)
         if not w.is_panel:
             passes = batch * spatial
         elif problem.is_weight_shared:

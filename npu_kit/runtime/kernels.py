@@ -1,6 +1,6 @@
 """The kernels of the reduction families: each works on one tile, or on a stack of tiles with the same bits.
 
-Elementwise arithmetic is in ``arithmetic``. Letters: M rows and N columns of an output tile, K depth of a chunk, T taps.
+Elementwise arithmetic is in ``arithmetic``. Letters: M rows and N columns of an output tile, K depth of a chunk.
 """
 
 from __future__ import annotations

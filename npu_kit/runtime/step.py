@@ -150,7 +150,7 @@ class StepRunner:
         if box.lengths != layout.shape:
             tile[...] = layout.fill
         self._pieces[operand.name] = box
-        source = self.tensors[operand.entry][(*box.index, ...)].transpose(layout.order).reshape(box.lengths)
+        source = self.tensors[operand.entry][_keep(box.index)].transpose(layout.order).reshape(box.lengths)
         tile[box.target] = source
         self.counters.move(operand.tier, "L1", source.nbytes)
         if source.nbytes:
@@ -177,7 +177,8 @@ class StepRunner:
         else:
             operand, layout = self._operands[name], self.layouts[name]
             box = self.problem.box(name, self.step.axes, spans_of(self.step.axes, self._full(instruction.at)))
-        self._copy_in(instruction, operand, layout, box, self._slot(name, layout.shape, layout.type.dtype, instruction.part))
+        tile = self._slot(name, layout.shape, layout.type.dtype, instruction.part)
+        self._copy_in(instruction, operand, layout, box, tile)
 
     def _compute(self, instruction: Instruction) -> None:
         problem = self.problem
@@ -272,7 +273,7 @@ class StepRunner:
         values, nbytes = [], 0
         for operand in self.step.operands:
             layout = self.layouts[operand.name]
-            value = self._slot(operand.name, layout.shape, layout.type.dtype)[(*self._pieces[operand.name].target, ...)]
+            value = self._slot(operand.name, layout.shape, layout.type.dtype)[_keep(self._pieces[operand.name].target)]
             values.append(value)
             nbytes += value.nbytes
         self.running_dtype = self.anchor.outputs[0].dtype
@@ -298,7 +299,7 @@ class StepRunner:
                 continue
             _, node_id, position = self._epilogue[operand.name]
             layout = aligned_operand(self.graph, node_id, position).layout(self.layouts["out"])
-            value = self._slot(operand.name, layout.shape, layout.type.dtype)[(*self._pieces[operand.name].target, ...)]
+            value = self._slot(operand.name, layout.shape, layout.type.dtype)[_keep(self._pieces[operand.name].target)]
             values.append(value)
             nbytes += value.nbytes
             reads += 1
@@ -326,7 +327,7 @@ class StepRunner:
         box, layout = self._out_box(instruction), self.layouts["out"]
         out = self._slot("out", layout.shape, self.last.outputs[0].dtype)
         piece = out[_real(box)]
-        target = self.output[(*box.index, ...)].transpose(layout.order)
+        target = self.output[_keep(box.index)].transpose(layout.order)
         target[...] = piece.reshape(target.shape)
         self.counters.move("L1", self.step.output_tier, piece.nbytes)
         self.counters.tiles += 1
@@ -359,6 +360,11 @@ class StepRunner:
         return tuple(max(0, index) for index in at)
 
 
-def _real(box: Box) -> tuple[Any, ...]:
-    """The real part of an output tile; the ellipsis keeps the view of a scalar's tile a view."""
-    return (*(slice(0, size) for size in box.lengths), ...)
+def _keep(index: tuple[slice, ...]) -> Any:
+    """An index that gives a view even of a scalar's tensor, which a plain empty index would turn into a number."""
+    return (*index, ...)
+
+
+def _real(box: Box) -> Any:
+    """The index of the real part of an output tile."""
+    return _keep(tuple(slice(0, size) for size in box.lengths))

@@ -55,7 +55,7 @@ def test_relax_names_exist_in_the_wheel() -> None:
 
 
 def test_unknown_operation_lists_the_known_ones() -> None:
-    with pytest.raises(GraphError, match="'erf'.*matmul"):
+    with pytest.raises(GraphError, match=r"'erf'.*matmul"):
         find_op("erf")
 
 
@@ -144,7 +144,11 @@ def test_defaults_are_those_of_relax() -> None:
     pytest.importorskip("tvm")
     from tvm import relax
 
-    shapes = {"conv1d": [(1, 1, 9), (1, 1, 1)], "conv2d": [(1, 1, 9, 9), (1, 1, 1, 1)], "batch_norm": [(1, 2)] + [(2,)] * 4}
+    shapes = {
+        "conv1d": [(1, 1, 9), (1, 1, 1)],
+        "conv2d": [(1, 1, 9, 9), (1, 1, 1, 1)],
+        "batch_norm": [(1, 2)] + [(2,)] * 4,
+    }
     required = {"batch_norm": {"axis": 1}, "clip": {"min": 0.0, "max": 1.0}}
     checked = 0
     for name, op in OPS.items():
@@ -165,7 +169,9 @@ def test_defaults_are_those_of_relax() -> None:
 # --- shapes ----------------------------------------------------------------------------------------------------------
 
 
-@given(st.integers(0, 12), st.integers(1, 5), st.integers(1, 3), st.integers(1, 4), st.integers(0, 3), st.integers(0, 3))
+@given(
+    st.integers(0, 12), st.integers(1, 5), st.integers(1, 3), st.integers(1, 4), st.integers(0, 3), st.integers(0, 3)
+)
 def test_window_count_is_the_number_of_places_a_window_fits(
     size: int, taps: int, dilation: int, stride: int, before: int, after: int
 ) -> None:
@@ -178,7 +184,9 @@ def test_window_count_is_the_number_of_places_a_window_fits(
 
 
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.integers(0, 3))
-def test_ceil_mode_covers_the_data_and_no_window_starts_behind_it(size: int, window: int, stride: int, pad: int) -> None:
+def test_ceil_mode_covers_the_data_and_no_window_starts_behind_it(
+    size: int, window: int, stride: int, pad: int
+) -> None:
     if window > size + 2 * pad or pad >= window:
         return
     count = window_count(size, window, stride, pad, pad, ceil_mode=True)
@@ -292,7 +300,13 @@ I8, U8, F16, I32 = "int8", "uint8", "float16", "int32"
         ("clip", [tensor(2, dtype=U8)], {"min": -1, "max": 6}, None, r"min is -1.0.*\(0 to 255\)"),
         ("softmax", [tensor()], {}, None, "axis 0 is not one of the 0 axes"),
         ("softmax", [tensor(2, 3)], {"axis": 2}, None, "axis 2 is not one of the 2 axes"),
-        ("batch_norm", [tensor(2, 3)] + [tensor(3)] * 3 + [tensor(2)], {"axis": 1}, None, r"moving_var.*\(3,\).*\(2,\)"),
+        (
+            "batch_norm",
+            [tensor(2, 3)] + [tensor(3)] * 3 + [tensor(2)],
+            {"axis": 1},
+            None,
+            r"moving_var.*\(3,\).*\(2,\)",
+        ),
         ("quantize", [tensor(2, 3), tensor(3), tensor(dtype=I8)], {}, "int32", "the output needs one of int8"),
         ("quantize", [tensor(2, 3), tensor(3), tensor(dtype=I8)], {}, None, "and is None"),
         ("quantize", [tensor(2, 3), tensor(2), tensor(dtype=I8)], {}, "int8", r"scale.*\(3,\).*has \(2,\)"),
@@ -329,7 +343,7 @@ def test_just_inside(
     assert infer(name, *types, out_dtype=out_dtype, **attrs) == expected
 
 
-# --- against Relax's own inference ---------------------------------------------------------------------------------------
+# --- against Relax's own inference -----------------------------------------------------------------------------------
 
 
 def relax_function(relax_name: str) -> Any:
@@ -374,7 +388,9 @@ def test_convolutions_as_relax(
 
 
 @settings(deadline=None, max_examples=100)
-@given(image, windows, st.booleans(), st.tuples(st.integers(1, 4), st.integers(1, 4)), st.sampled_from(["NCHW", "NHWC"]))
+@given(
+    image, windows, st.booleans(), st.tuples(st.integers(1, 4), st.integers(1, 4)), st.sampled_from(["NCHW", "NHWC"])
+)
 def test_pools_as_relax(
     shape: tuple[int, ...], attrs: dict[str, Any], ceil_mode: bool, pool_size: tuple[int, int], layout: str
 ) -> None:

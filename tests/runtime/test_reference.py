@@ -61,7 +61,7 @@ def run_tvm(name: str, arrays: list[Array], out_dtype: str | None = None, **attr
         result = builder.emit(function(*variables, *bounds, **keywords))
         builder.emit_func_output(relax.TupleGetItem(result, 0) if name == "batch_norm" else result)
     machine = relax.VirtualMachine(relax.build(builder.get(), target="llvm").mod, tvm.cpu())
-    found: Array = machine["main"](*[tvm.runtime.tensor(np.ascontiguousarray(x)) for x in arrays]).numpy()
+    found: Array = machine["main"](*[tvm.runtime.tensor(x.copy()) for x in arrays]).numpy()
     return found
 
 
@@ -147,9 +147,7 @@ def test_conv2d_is_its_definition_and_tvms(attrs: dict[str, Any], height: int, w
 def test_conv1d_is_its_definition_and_tvms(layout: str, kernel_layout: str, groups: int) -> None:
     x = floats(1, *in_layout((2, 4, 11), "NCW", layout))
     w = floats(2, *in_layout((6, 4 // groups, 3), "OIW", kernel_layout))
-    attrs = dict(
-        groups=groups, strides=2, padding=(1, 2), dilation=2, data_layout=layout, kernel_layout=kernel_layout
-    )
+    attrs = dict(groups=groups, strides=2, padding=(1, 2), dilation=2, data_layout=layout, kernel_layout=kernel_layout)
     found = run("conv1d", [x, w], **attrs)
     bound = 4 * (w.size // 6) * EPS["float32"] * magnitude("conv1d", [x, w], **attrs)
     assert_within(found, plain_conv(x.astype(float), w.astype(float), to_node("conv1d", [x, w], **attrs)), bound)

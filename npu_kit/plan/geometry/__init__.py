@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Union
-
 from npu_kit.graph.ir import Graph
 from npu_kit.plan.geometry.base import Box, TileLayout, spans_of
 from npu_kit.plan.geometry.contraction import Contraction, contraction_of
@@ -11,7 +9,7 @@ from npu_kit.plan.geometry.elementwise import Aligned, Elementwise, aligned_oper
 from npu_kit.plan.geometry.softmax import Softmax, softmax_of
 from npu_kit.plan.geometry.window import Window, is_depthwise, window_of
 
-Problem = Union[Contraction, Window, Elementwise, Softmax]
+Problem = Contraction | Window | Elementwise | Softmax
 
 __all__ = [
     "Aligned",

@@ -1,7 +1,7 @@
 """How a tensor looks to a step: which box of it a tile needs, and where that box stands in on-chip memory.
 
-A box is given in the tensor's own axes, so a transfer is a plain copy of a NumPy view, and a picture can draw it. A tile
-has its own axes (rows, columns, channels, ...) whatever the tensor's layout is: the dma engine does the transposition.
+A box is given in the tensor's own axes, so a transfer is a plain copy of a NumPy view, and a picture can draw it. A
+tile has its own axes (rows, columns, channels, ...) whatever the tensor's layout is: the dma engine transposes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from npu_kit.graph.ir import DTYPE_BYTES, TensorType
 from npu_kit.plan.ir import Axis
@@ -17,7 +16,8 @@ from npu_kit.plan.ir import Axis
 Spans = Mapping[str, tuple[int, int]]  # axis name -> start and stop
 
 
-class Box(NamedTuple):
+@dataclass(frozen=True)
+class Box:
     """One piece of a tensor and its place in a tile."""
 
     index: tuple[slice, ...]  # into the tensor's own axes

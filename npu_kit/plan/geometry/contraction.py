@@ -1,21 +1,20 @@
 """Matmul, conv1d and conv2d as one problem: a sliding matrix product.
 
-``out[b, g, y, x, n] = sum over (c, kh, kw) of x[b, g, y', x', c] * w[b, g, kh, kw, c, n]``. A matmul is the case of one
-row ``y``, its rows along ``x``, and a 1x1 kernel; conv1d is the case of one row. Letters: b batch, g group, y and x output
-rows and columns, n output channels of a group, c input channels of a group.
+``out[b, g, y, x, n] = sum over (c, kh, kw) of x[b, g, y', x', c] * w[b, g, kh, kw, c, n]``. A matmul is the case of
+one row ``y``, its rows along ``x``, and a 1x1 kernel; conv1d is the case of one row. Letters: b batch, g group, y and x
+output rows and columns, n output channels of a group, c input channels of a group.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from npu_kit.graph.ir import Graph, TensorType
 from npu_kit.plan.geometry.base import Box, Spans, TileLayout, batch_index, whole
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis
-
-AXES = ("batch", "group", "y", "x", "n", "c", "kh", "kw")
 
 
 @dataclass(frozen=True)
@@ -39,15 +38,16 @@ class Contraction:
     @property
     def extents(self) -> dict[str, int]:
         """Axis name -> extent."""
-        kernel = (self.rows.kernel, self.columns.kernel)
-        return dict(
-            zip(
-                AXES,
-                (math.prod(self.batch_shape), self.groups, self.rows.out, self.columns.out, self.channels, self.depth)
-                + kernel,
-                strict=True,
-            )
-        )
+        return {
+            "batch": math.prod(self.batch_shape),
+            "group": self.groups,
+            "y": self.rows.out,
+            "x": self.columns.out,
+            "n": self.channels,
+            "c": self.depth,
+            "kh": self.rows.kernel,
+            "kw": self.columns.kernel,
+        }
 
     @property
     def is_weight_shared(self) -> bool:
@@ -151,7 +151,7 @@ def _matmul(x: TensorType, w: TensorType, out: TensorType) -> Contraction:
     )
 
 
-def _convolution(name: str, attrs: dict, x: TensorType, w: TensorType, out: TensorType) -> Contraction:  # type: ignore[type-arg]
+def _convolution(name: str, attrs: dict[str, Any], x: TensorType, w: TensorType, out: TensorType) -> Contraction:
     x_axes = attrs["data_layout"].replace("N", "B")
     w_axes = attrs["kernel_layout"]
     x_size, w_size = dict(zip(x_axes, x.shape, strict=True)), dict(zip(w_axes, w.shape, strict=True))

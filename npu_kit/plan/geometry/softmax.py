@@ -63,9 +63,7 @@ class Softmax:
         """The box of ``operand`` ("x" or "out") that the tile at ``spans`` needs."""
         outer_shape = tuple(self.type.shape[i] for i in self.outer_axes)
         index = [slice(0, 1)] * len(self.type.shape)
-        for axis, piece in zip(
-            self.outer_axes, batch_index(outer_shape, outer_shape, spans["outer"][0]), strict=True
-        ):
+        for axis, piece in zip(self.outer_axes, batch_index(outer_shape, outer_shape, spans["outer"][0]), strict=True):
             index[axis] = piece
         if self.inner_axis >= 0:
             index[self.inner_axis] = slice(*spans["inner"])

@@ -82,5 +82,3 @@ def _draw_stage(canvas: Canvas, stage: Stage, left: float, here: str) -> None:
             canvas.rect(x + 2, _TOP + 54, width - 4, 20, fill=fill, stroke=ink, radius=4)
             color = theme.TEXT if fill != "none" else ink
             canvas.text(x + width / 2, _TOP + 68, part, size=theme.SIZE_SMALL, anchor="middle", bold=marked, fill=color)
-
-

@@ -10,7 +10,8 @@ from npu_kit.plan.ir import Plan
 from npu_kit.render import theme
 from npu_kit.render.format import format_bytes, format_count, format_share, number_of
 from npu_kit.render.picture import Picture
-from npu_kit.render.svg import Canvas, text_width
+from npu_kit.render.svg import Canvas
+from npu_kit.render.text import text_width
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BAR = 900, 16, 16, 52, 40
 _COLUMNS = 3  # of the list under a bar
@@ -58,14 +59,25 @@ def memory_map(plan: Plan, step: int, *, title: str = "") -> Picture:
     names = " + ".join(plan.graph.nodes[node].name for node in plan.steps[step].nodes)
     heading = title or f"Memory during step {step}: {names}"
     canvas = Canvas(_WIDTH, _TOP + sum(heights) + 4, heading, "; ".join(_sentence(*item) for item in held))
-    canvas.text(_LEFT, 24, heading, size=theme.SIZE_TITLE, bold=True, width=_WIDTH - 220)
-    canvas.rect(_WIDTH - 170, 12, 20, 12, fill=theme.FREE, stroke=theme.RULE)
-    canvas.text(_WIDTH - 144, 22, "free", size=theme.SIZE_SMALL)
+    canvas.text(_LEFT, 24, heading, size=theme.SIZE_TITLE, bold=True, width=_WIDTH - 300)
+    _draw_legend(canvas)
     top = float(_TOP)
     for (tier, pieces), height in zip(held, heights, strict=True):
         _draw_tier(canvas, tier, pieces, top)
         top += height
     return canvas.picture()
+
+
+def _draw_legend(canvas: Canvas) -> None:
+    x = _WIDTH - 262.0
+    for fill, hatch, label in (
+        (theme.RULE, "", "slot"),
+        (theme.RULE, "dots", "whole tensor"),
+        (theme.FREE, "", "free"),
+    ):
+        canvas.rect(x, 12, 20, 12, fill=fill, stroke=theme.MUTED, hatch=hatch, hatch_color=theme.TEXT)
+        canvas.text(x + 26, 22, label, size=theme.SIZE_SMALL)
+        x += 26 + text_width(label, theme.SIZE_SMALL) + 18
 
 
 def _draw_tier(canvas: Canvas, tier: MemoryTier, pieces: tuple[Piece, ...], top: float) -> None:
@@ -76,16 +88,26 @@ def _draw_tier(canvas: Canvas, tier: MemoryTier, pieces: tuple[Piece, ...], top:
     scale = (_WIDTH - _LEFT - _RIGHT) / shown
     swatch = theme.tier_swatch(tier.name)
     canvas.text(_LEFT, top, _sentence(tier, pieces), bold=True)
-    y = top + 8
+    y: float = top + 8
     canvas.rect(_LEFT, y, _WIDTH - _LEFT - _RIGHT, _BAR, fill=theme.FREE, stroke=theme.MUTED)
     for number, piece in enumerate(pieces, 1):
         x, width = _LEFT + piece.offset_bytes * scale, max(1.0, piece.nbytes * scale)
         tip = f"{_entry(number, piece)}, {piece.what}, bytes {format_count(piece.offset_bytes)} to "
         with canvas.group(tip + format_count(piece.offset_bytes + piece.nbytes), piece=piece.name):
-            canvas.rect(x, y, width, _BAR, fill=swatch.fill, stroke=theme.GROUND if width > 4 else "", hatch=_hatch(piece))
+            canvas.rect(
+                x,
+                y,
+                width,
+                _BAR,
+                fill=swatch.fill,
+                stroke=theme.GROUND if width > 4 else "",
+                hatch=_hatch(piece),
+                hatch_color=swatch.ink,
+            )
             for part in range(1, piece.parts if width / piece.parts > 4 else 1):
                 at = x + part * width / piece.parts
-                canvas.line([(at, y), (at, y + _BAR)], stroke=swatch.ink, dash="2 2")
+                for edge in (y, y + _BAR - 5):
+                    canvas.line([(at, edge), (at, edge + 5)], stroke=swatch.ink)
             _label(canvas, number, piece, x, y, width, swatch)
     if not is_to_scale:
         right = _WIDTH - _RIGHT
@@ -110,7 +132,9 @@ def _label(canvas: Canvas, number: int, piece: Piece, x: float, y: float, width:
     whole = f"{number} {piece.name}"
     fits = text_width(whole, theme.SIZE_SMALL, True) < width - 8
     center = x + width / 2
-    canvas.text(center, y + 17, whole if fits else mark, size=theme.SIZE_SMALL, anchor="middle", bold=True, fill=swatch.ink)
+    canvas.text(
+        center, y + 17, whole if fits else mark, size=theme.SIZE_SMALL, anchor="middle", bold=True, fill=swatch.ink
+    )
     size = format_bytes(piece.nbytes)
     if text_width(size, theme.SIZE_SMALL) < width - 6:
         canvas.text(center, y + 32, size, size=theme.SIZE_SMALL, anchor="middle", fill=swatch.ink)

@@ -5,20 +5,25 @@ Each box carries ``data-key``, so a widget finds out which one was clicked. What
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from xml.etree import ElementTree
 
 from npu_kit.render import theme
-from npu_kit.render.diagram import Diagram, outline, simplify, verify_diagram
-from npu_kit.render.diagram_dot import to_dot
+from npu_kit.render.diagram import Diagram, verify_diagram
+from npu_kit.render.diagram_dot import swatch_of, to_dot
+from npu_kit.render.diagram_edit import outline, simplify
 from npu_kit.render.dot import DotTimeout, render_dot
 from npu_kit.render.format import clean, number_of
 from npu_kit.render.picture import Picture
 from npu_kit.render.svg import Canvas
+from npu_kit.render.text import text_width
 
 MAX_BOXES = 300  # above, dot takes too long and nobody can read the result
 MAX_OUTLINE_LINES = 120
 
+_MIN_WIDTH = 480.0
+_MARGIN = 12.0
 _SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -40,12 +45,51 @@ def draw(diagram: Diagram) -> Picture:
         svg = render_dot(to_dot(smaller))
     except DotTimeout as error:
         return _draw_outline(diagram, str(error.why))
-    return _annotate(svg, smaller)
+    return _frame(svg, smaller)
 
 
-def _annotate(svg: str, diagram: Diagram) -> Picture:
-    """Name the picture, replace synthetic names by tooltips and keys, and drop links and ids (ids of two pictures collide)."""
+def _frame(svg: str, diagram: Diagram) -> Picture:
+    """Put the laid out graph on a canvas, with a legend of what is used and the notes below it."""
     root = ElementTree.fromstring(svg)
+    _annotate(root, diagram)
+    _raise_group_labels(root)
+    graph_width, graph_height = (float(root.get(side, "0").removesuffix("pt")) for side in ("width", "height"))
+    width = max(graph_width, _MIN_WIDTH)
+    swatches = list({swatch.name: swatch for swatch in map(swatch_of, diagram.boxes)}.values())
+    rows = _legend_rows(swatches, width)
+    description = outline(replace(diagram, notes=()))[:2000]
+    height = graph_height + 20 * len(rows) + 17 * len(diagram.notes) + 12
+    canvas = Canvas(width, height, diagram.title, description)
+    # Points become pixels here, so text has the same size as in the other pictures.
+    canvas.embed([child for child in root if child.tag == "g"], (width - graph_width) / 2, 0)
+    y = graph_height + 14
+    for row in rows:
+        for x, swatch in row:
+            canvas.rect(x, y - 10, 14, 12, fill=swatch.fill)
+            canvas.text(x + 19, y, swatch.label, size=theme.SIZE_SMALL)
+        y += 20
+    for note in diagram.notes:
+        canvas.text(_MARGIN, y, note, size=theme.SIZE_SMALL, width=width - 2 * _MARGIN)
+        y += 17
+    return canvas.picture()
+
+
+def _legend_rows(swatches: Sequence[theme.Swatch], width: float) -> list[list[tuple[float, theme.Swatch]]]:
+    """Where each entry stands, as many to a row as fit."""
+    rows: list[list[tuple[float, theme.Swatch]]] = []
+    x = width
+    for swatch in swatches:
+        needed = 19 + text_width(swatch.label, theme.SIZE_SMALL) + 16
+        if x + needed > width:
+            rows.append([])
+            x = _MARGIN
+        rows[-1].append((x, swatch))
+        x += needed
+    return rows
+
+
+def _annotate(root: ElementTree.Element, diagram: Diagram) -> None:
+    """Replace synthetic names by tooltips and keys, and drop links and ids: ids of two pictures in one page collide."""
     boxes = {f"n{i}": box for i, box in enumerate(diagram.boxes)}
     groups = {f"cluster_{i}": group for i, group in enumerate(diagram.groups)}
     arrows = {f"e{i}": arrow for i, arrow in enumerate(diagram.arrows)}
@@ -67,16 +111,16 @@ def _annotate(svg: str, diagram: Diagram) -> Picture:
             del element.attrib[key]
         if "font-family" in element.attrib:
             element.set("font-family", theme.FONT_FAMILY)
-    title = clean(diagram.title)
-    for side in ("width", "height"):  # points become pixels, so text has the same size as in the other pictures
-        root.set(side, root.get(side, "0").removesuffix("pt"))
-    root.attrib.update({"role": "img", "aria-label": title, "style": "max-width:100%;height:auto"})
-    root.set("xmlns", "http://www.w3.org/2000/svg")
-    for tag, text in (("desc", outline(replace(diagram, notes=()))[:2000]), ("title", title)):
-        element = ElementTree.Element(tag)
-        element.text = clean(text)
-        root.insert(0, element)
-    return Picture(ElementTree.tostring(root, encoding="unicode"), title)
+
+
+def _raise_group_labels(root: ElementTree.Element) -> None:
+    """Draw the names of frames last, with a white rim, so that an arrow that crosses one does not cut it."""
+    for parent in [element for element in root.iter("g") if element.get("class") == "graph"]:
+        for group in [child for child in parent if child.get("class") == "cluster"]:
+            for text in group.findall("text"):
+                group.remove(text)
+                text.attrib.update({"stroke": theme.GROUND, "stroke-width": "3", "paint-order": "stroke"})
+                parent.append(text)
 
 
 def _draw_outline(diagram: Diagram, why: str) -> Picture:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from npu_kit.errors import RenderError
 from npu_kit.graph.ir import Graph, Node
 from npu_kit.render.diagram import Arrow, Box, Diagram, Group
-from npu_kit.render.diagram_svg import draw
+from npu_kit.render.diagram_picture import draw
 from npu_kit.render.format import format_value, shorten
 from npu_kit.render.picture import Picture
 
@@ -53,17 +53,20 @@ def graph_diagram(
         for position, entry in enumerate(node.inputs):
             label = str(graph.type_of(entry))
             tip = f"input {position} of node {node_id}: [{entry.node}, {entry.output}, 0], {label}"
-            arrows.append(Arrow(f"node {entry.node}", f"node {node_id}", label, tip))
+            shown = (
+                label if graph.nodes[entry.node].is_kernel else ""
+            )  # the box of an input or constant says it already
+            arrows.append(Arrow(f"node {entry.node}", f"node {node_id}", shown, tip))
     for position, entry in enumerate(graph.heads):
         label = str(graph.type_of(entry))
-        boxes.append(Box(f"head {position}", "output", f"head {position}", (label,)))
+        boxes.append(Box(f"head {position}", "output", f"head {position}", tooltip=f"result {position}: {label}"))
         arrows.append(Arrow(f"node {entry.node}", f"head {position}", label, f"[{entry.node}, {entry.output}, 0]"))
     notes = (f"Framed: {', '.join(f'node {i}' for i in sorted(highlight))}.",) if highlight else ()
     title = f"JSON graph of {shorten(graph.symbol, 60)}"
     return Diagram(title, tuple(boxes), tuple(arrows), tuple(groups.values()), notes)
 
 
-def graph_view(
+def graph(
     graph: Graph,
     *,
     highlight: Collection[int] = (),

@@ -3,76 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 
 from npu_kit.errors import RenderError
 from npu_kit.render import theme
 from npu_kit.render.axis import ticks
-from npu_kit.render.format import format_bytes, format_count, format_cycles, format_share, number_of
+from npu_kit.render.format import format_count, format_cycles, format_share, number_of
+from npu_kit.render.lanes import WINDOW, Lane, Slice, lanes_of
 from npu_kit.render.picture import Picture
-from npu_kit.render.svg import Canvas, text_width
-from npu_kit.trace.events import ENGINES, KINDS, TIERS, Events
-
-WINDOW = 200  # events; more become hairlines
+from npu_kit.render.svg import Canvas
+from npu_kit.render.text import text_width
+from npu_kit.trace.events import Events
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _LANE, _BAR = 940, 132, 32, 58, 34, 24
-
-
-@dataclass(frozen=True)
-class Slice:
-    """One event, ready to draw."""
-
-    index: int  # row among all events
-    step: int
-    kind: str
-    start: int  # cycle
-    stop: int
-    label: str
-    tooltip: str
-
-
-@dataclass(frozen=True)
-class Stall:
-    """Cycles in which an engine waits between two computes of one step."""
-
-    start: int
-    stop: int
-    cause: str  # the event whose end the engine waited for, "" if none ends there
-
-
-@dataclass(frozen=True)
-class Lane:
-    """What one engine did, in order of time."""
-
-    engine: str
-    label: str
-    slices: tuple[Slice, ...]
-    stalls: tuple[Stall, ...]  # none in lanes of the dma engine and of engines that only do epilogues
-
-
-def lanes_of(events: Events, names: Mapping[int, str] | None = None, *, first: int = 0, count: int = WINDOW) -> tuple[Lane, ...]:
-    """Sort a window of events into lanes.
-
-    Args:
-        events: rows of EVENT_DTYPE.
-        names: a name for each node id ("conv1"); "node 3" where it has none.
-        first: index of the first event of the window.
-        count: number of events in it.
-    """
-    window = events[first : first + count]
-    lanes: dict[tuple[int, int, int], list[Slice]] = {}
-    for offset, event in enumerate(window):
-        engine, source, target = int(event["engine"]), int(event["src"]), int(event["dst"])
-        is_dma = ENGINES[engine] == "dma"
-        key = (engine, source if is_dma else 0, target if is_dma else 0)
-        lanes.setdefault(key, []).append(_slice(first + offset, event, names or {}))
-    ends: dict[int, Slice] = {}
-    for slices in lanes.values():
-        for piece in slices:
-            ends.setdefault(piece.stop, piece)
-    ordered = sorted(lanes, key=lambda key: (key[0], -key[1], -key[2]))
-    return tuple(_lane(key, sorted(lanes[key], key=lambda piece: piece.start), ends) for key in ordered)
 
 
 def timeline(
@@ -120,35 +62,10 @@ def timeline(
     note = f"{number_of(shown, 'event')} of {format_count(total)}"
     if shown < total:
         note += f": numbers {format_count(first)} to {format_count(first + shown - 1)}; the others are not drawn"
-    canvas.text(12, bottom + 52, f"{note}. Cycles {format_count(start)} to {format_count(stop)}.", size=theme.SIZE_SMALL)
+    canvas.text(
+        12, bottom + 52, f"{note}. Cycles {format_count(start)} to {format_count(stop)}.", size=theme.SIZE_SMALL
+    )
     return canvas.picture()
-
-
-def _slice(index: int, event: Events, names: Mapping[int, str]) -> Slice:
-    kind, engine = KINDS[int(event["kind"])], ENGINES[int(event["engine"])]
-    node, tile, start, cycles = (int(event[key]) for key in ("node", "tile", "start", "cycles"))
-    name = names.get(node, f"node {node}")
-    where = f"step {int(event['step'])}" + (f", tile {tile}" if tile >= 0 else "")
-    parts = [f"event {index}: {kind} {name}", where, f"{engine}, {format_cycles(cycles)} from cycle {format_count(start)}"]
-    if nbytes := int(event["nbytes"]):
-        parts.append(f"{format_bytes(nbytes)} {TIERS[int(event['src'])]} to {TIERS[int(event['dst'])]}")
-    if macs := int(event["macs"]):
-        parts.append(number_of(macs, "MAC"))
-    label = f"{kind} {name}" if engine == "dma" else f"{name} t{tile}"
-    return Slice(index, int(event["step"]), kind, start, start + cycles, label, "; ".join(parts))
-
-
-def _lane(key: tuple[int, int, int], slices: list[Slice], ends: Mapping[int, Slice]) -> Lane:
-    engine = ENGINES[key[0]]
-    if engine == "dma":
-        return Lane(engine, f"dma {TIERS[key[1]]} to {TIERS[key[2]]}", tuple(slices), ())
-    stalls, free = [], 0
-    for before, piece in pairwise(slices):
-        free = max(free, before.stop)
-        if piece.start > free and piece.kind == "compute" and piece.step == before.step:
-            cause = ends.get(piece.start)
-            stalls.append(Stall(free, piece.start, cause.label if cause else ""))
-    return Lane(engine, engine, tuple(slices), tuple(stalls))
 
 
 def _draw_lane(canvas: Canvas, lane: Lane, top: float, start: int, scale: float, cursor: int | None) -> None:
@@ -170,10 +87,8 @@ def _draw_lane(canvas: Canvas, lane: Lane, top: float, start: int, scale: float,
         x, width = _LEFT + (piece.start - start) * scale, max(0.8, (piece.stop - piece.start) * scale)
         marked = piece.index == cursor
         with canvas.group(piece.tooltip, event=piece.index):
-            canvas.rect(
-                x, top + 4, width, _BAR, fill=swatch.fill, stroke=theme.TEXT if marked else theme.GROUND if width > 3 else "",
-                stroke_width=2.5 if marked else 0.5,
-            )  # fmt: skip
+            rim = theme.TEXT if marked else theme.GROUND if width > 3 else ""
+            canvas.rect(x, top + 4, width, _BAR, fill=swatch.fill, stroke=rim, stroke_width=2.5 if marked else 0.5)
             if width > 26:
                 canvas.text(x + 4, top + 20, piece.label, size=theme.SIZE_SMALL, width=width - 8, fill=swatch.ink)
 
@@ -202,7 +117,9 @@ def _draw_cursor(canvas: Canvas, event: Events, start: int, stop: int, scale: fl
     if start <= cycle <= stop:
         x = _LEFT + (cycle - start) * scale
         canvas.line([(x, _TOP - 4), (x, bottom)], stroke=theme.ATTENTION, stroke_width=2)
-        canvas.line([(x - 5, _TOP - 10), (x + 5, _TOP - 10), (x, _TOP - 3)], stroke=theme.ATTENTION, fill=theme.ATTENTION)
+        canvas.line(
+            [(x - 5, _TOP - 10), (x + 5, _TOP - 10), (x, _TOP - 3)], stroke=theme.ATTENTION, fill=theme.ATTENTION
+        )
 
 
 def _draw_legend(canvas: Canvas) -> None:

@@ -25,7 +25,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class OperandView:
+class OperandBox:
     """One operand, seen along two of its axes."""
 
     name: str  # of the operand and of its slot
@@ -39,7 +39,9 @@ class OperandView:
     is_panel: bool  # kept in L1 for the tiles that follow
 
 
-def operand_views(plan: Plan, step: Step, at: Place, chunks: Sequence[Place], drawn: Sequence[str]) -> Iterator[OperandView]:
+def operand_boxes(
+    plan: Plan, step: Step, at: Place, chunks: Sequence[Place], drawn: Sequence[str]
+) -> Iterator[OperandBox]:
     """The operands of ``step``, the epilogue's too, at one output tile.
 
     Args:
@@ -56,7 +58,7 @@ def operand_views(plan: Plan, step: Step, at: Place, chunks: Sequence[Place], dr
         tile_axes = layouts[operand.name].axes
         shown = _shown(tile_axes, _positions(problem, operand.name, drawn))
         own = _own_spans(problem, step, at) if operand.name == "x" else {}
-        yield _view(plan, operand, boxes, tile_axes, shown, _letters(problem, operand.name), own)
+        yield _box(plan, operand, boxes, tile_axes, shown, _letters(problem, operand.name), own)
     out_box = problem.box("out", step.axes, places[0])
     for node, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
         for position, extra in enumerate(operands):
@@ -65,7 +67,7 @@ def operand_views(plan: Plan, step: Step, at: Place, chunks: Sequence[Place], dr
                 tile_axes = aligned.layout(layouts["out"]).axes
                 shown = _shown(tile_axes, _positions(problem, "out", drawn))
                 box = aligned.box(layouts["out"], out_box)
-                yield _view(plan, extra, [box], tile_axes, shown, _letters(problem, "out"), {})
+                yield _box(plan, extra, [box], tile_axes, shown, _letters(problem, "out"), {})
 
 
 def letters_of(problem: Problem) -> dict[str, str]:
@@ -124,7 +126,7 @@ def _own_spans(problem: Problem, step: Step, at: Place) -> dict[int, Span]:
     return own
 
 
-def _view(
+def _box(
     plan: Plan,
     operand: Operand,
     boxes: Sequence[Box],
@@ -132,7 +134,7 @@ def _view(
     shown: Pair,
     letters: str,
     own: Mapping[int, Span],
-) -> OperandView:
+) -> OperandBox:
     tensor = plan.graph.type_of(operand.entry)
     bounds = [_bounds([box.index[axis] for box in boxes]) for axis in range(len(tensor.shape))]
     sides = []
@@ -147,7 +149,7 @@ def _view(
         label = letters[position] if letters else f"axis {axis}"
         sides.append(Side(label, tensor.shape[axis], span, (low, high) if low < high else span))
     elements = sum(box.elements for box in boxes)
-    return OperandView(
+    return OperandBox(
         name=operand.name,
         tensor=f"{plan.graph.nodes[operand.entry.node].name}: {tensor}",
         tier=operand.tier,

@@ -9,7 +9,8 @@ from npu_kit.plan.ir import Plan
 from npu_kit.render import theme
 from npu_kit.render.format import format_bytes, format_share
 from npu_kit.render.picture import Picture
-from npu_kit.render.svg import Canvas, text_width
+from npu_kit.render.svg import Canvas
+from npu_kit.render.text import text_width
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _PANEL, _HEIGHT = 900, 130, 70, 44, 112, 78
 
@@ -30,7 +31,8 @@ class Level:
 def levels_of(plan: Plan) -> tuple[Level, ...]:
     """Bytes that buffers and slots take in each tier during each step."""
     return tuple(
-        Level(tier, tuple(_used(plan, tier.name, index) for index in range(len(plan.steps)))) for tier in plan.spec.tiers
+        Level(tier, tuple(_used(plan, tier.name, index) for index in range(len(plan.steps))))
+        for tier in plan.spec.tiers
     )
 
 
@@ -50,7 +52,13 @@ def occupancy(plan: Plan, *, step: int | None = None, title: str = "Memory in us
     width = (_WIDTH - _LEFT - _RIGHT) / max(1, len(plan.steps))
     if step is not None:
         canvas.rect(
-            _LEFT + step * width, _TOP - 8, width, bottom - _TOP + 4, fill="#FFF3E8", stroke=theme.ATTENTION, dash="4 3"
+            _LEFT + step * width,
+            _TOP - 8,
+            width,
+            bottom - _TOP + 22,
+            fill="#FFF3E8",
+            stroke=theme.ATTENTION,
+            dash="4 3",
         )
     for number, level in enumerate(near):
         _draw_level(canvas, level, _TOP + number * _PANEL, width)
@@ -100,6 +108,8 @@ def _draw_steps(canvas: Canvas, plan: Plan, top: float, width: float) -> None:
             continue
         center = _LEFT + (step.index + 0.5) * width
         name = " + ".join(plan.graph.nodes[node].name for node in step.nodes)
-        canvas.text(center, top, f"step {step.index}" if width > 46 else str(step.index), anchor="middle", size=theme.SIZE_SMALL)
+        canvas.text(
+            center, top, f"step {step.index}" if width > 46 else str(step.index), anchor="middle", size=theme.SIZE_SMALL
+        )
         if width > 46:
             canvas.text(center, top + 15, name, anchor="middle", size=theme.SIZE_SMALL, width=width - 6)

@@ -1,0 +1,42 @@
+"""Which operators a dataflow pattern names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tvm import ir
+from tvm.relax.dpl import pattern as dpl
+
+
+def named_operators(pattern: Any) -> frozenset[str]:
+    """Every operator that occurs in ``pattern``: ``relax.add`` and so on."""
+    return _collect(pattern, frozenset.union)
+
+
+def required_operators(pattern: Any) -> frozenset[str]:
+    """The operators without which ``pattern`` cannot match: of alternatives, what they have in common."""
+    return _collect(pattern, frozenset.intersection)
+
+
+def _collect(pattern: Any, join: Any) -> frozenset[str]:
+    if isinstance(pattern, dpl.ExprPattern):
+        return frozenset([str(pattern.expr.name)]) if isinstance(pattern.expr, ir.Op) else frozenset()
+    if isinstance(pattern, dpl.OrPattern):
+        alternatives: frozenset[str] = join(_collect(pattern.left, join), _collect(pattern.right, join))
+        return alternatives
+    return frozenset().union(*(_collect(part, join) for part in _parts(pattern)))
+
+
+def _parts(pattern: Any) -> Iterable[Any]:
+    if isinstance(pattern, dpl.CallPattern):
+        return (pattern.op, *(pattern.args or ()))
+    if isinstance(pattern, dpl.AndPattern):
+        return (pattern.left, pattern.right)
+    if isinstance(pattern, dpl.TupleGetItemPattern):
+        return (pattern.tuple,)
+    if isinstance(pattern, dpl.TuplePattern | dpl.UnorderedTuplePattern):
+        return tuple(pattern.fields)
+    # A type, shape, dtype or attribute constraint wraps one pattern; a negation requires nothing.
+    inner = getattr(pattern, "pattern", None)
+    return () if inner is None else (inner,)

@@ -1,0 +1,181 @@
+"""A compiled model as a file: exported, loaded in a fresh process, refused where it is not what it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+import npu_kit
+from npu_kit.errors import ToolError
+
+RUN = """
+import sys, numpy as np
+{before}
+import tvm
+from tvm import relax
+module = tvm.runtime.load_module(sys.argv[1])
+vm = relax.VirtualMachine(module, tvm.cpu())
+print(vm["main"](tvm.runtime.tensor(np.load(sys.argv[2]))).numpy().tolist())
+"""
+
+LOAD = """
+import sys, numpy as np, npu_kit
+model = npu_kit.load(sys.argv[1], trust=True)
+print([str(parameter) for parameter in model.parameters])
+print(model.run(np.load(sys.argv[2])).tolist())
+"""
+
+
+def two_layers(seed):
+    """main(x) with two regions' worth of constants: a host operation stands between the layers."""
+    rng = np.random.default_rng(seed)
+    first, second = (rng.standard_normal((4, 4)).astype("float32") for _ in range(2))
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((2, 4), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(relax.op.sin(builder.emit(relax.op.matmul(x, relax.const(first)))))
+            y = builder.emit_output(relax.op.matmul(y, relax.const(second)))
+        builder.emit_func_output(y)
+    return builder.get(), lambda value: np.sin(value @ first) @ second
+
+
+def python(code, *arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["constants-in-main", "constants-in-regions"])
+def exported(request, tmp_path_factory):
+    """(library, file of an input, expected output)"""
+    folder = tmp_path_factory.mktemp("model")
+    mod, reference = two_layers(1)
+    compiled = npu_kit.compile(mod, bind_constants=request.param)
+    assert len(compiled.graphs) == 2
+    x = np.random.default_rng(2).standard_normal((2, 4)).astype("float32")
+    np.save(folder / "x.npy", x)
+    return compiled.export(folder / "model.so"), folder / "x.npy", reference(x)
+
+
+def test_a_fresh_process_loads_it_with_the_kit(exported):
+    library, x, expected = exported
+    done = python(LOAD, library, x)
+    assert done.returncode == 0, done.stderr
+    parameters, values = done.stdout.splitlines()
+    assert parameters == "['x (2x4 float32)']"
+    np.testing.assert_allclose(json.loads(values), expected, atol=1e-5)
+
+
+def test_a_plain_machine_runs_it_where_the_kit_is_imported(exported):
+    library, x, expected = exported
+    done = python(RUN.format(before="import npu_kit"), library, x)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(json.loads(done.stdout), expected, atol=1e-5)
+
+
+def test_without_the_kit_the_message_says_what_to_import(exported):
+    library, x, _ = exported
+    done = python(RUN.format(before=""), library, x)
+    assert done.returncode == 1
+    assert "npu_kit." in done.stderr.strip().splitlines()[-1]
+
+
+def test_loading_needs_trust(exported):
+    with pytest.raises(ToolError, match="a shared library is a program"):
+        npu_kit.load(exported[0])
+
+
+@pytest.fixture
+def copied(exported, tmp_path):
+    """A copy of the library and its manifest, to damage."""
+    library = tmp_path / "model.so"
+    library.write_bytes(exported[0].read_bytes())
+    manifest = tmp_path / "model.so.json"
+    manifest.write_bytes(exported[0].with_name("model.so.json").read_bytes())
+    return library, manifest
+
+
+def test_a_library_cut_short_is_refused_before_it_is_mapped(copied):
+    library, _ = copied
+    library.write_bytes(library.read_bytes()[:-4096])
+    with pytest.raises(ToolError, match="its sha256 is .* and its manifest says"):
+        npu_kit.load(library, trust=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", '{"format": "npu_kit.model", "format_version": 99}', '{"format": 3}', "{}" + " " * 1_000_001],
+)
+def test_a_manifest_of_another_form_is_refused(copied, text):
+    library, manifest = copied
+    manifest.write_text(text)
+    with pytest.raises(ToolError, match="cannot read the manifest"):
+        npu_kit.load(library, trust=True)
+
+
+def test_missing_files_are_named(copied):
+    library, manifest = copied
+    library.unlink()
+    with pytest.raises(ToolError, match=r"cannot load .*model\.so: .*No such file"):
+        npu_kit.load(library, trust=True)
+    manifest.unlink()
+    with pytest.raises(ToolError, match=r"cannot read the manifest .*model\.so\.json"):
+        npu_kit.load(library, trust=True)
+
+
+def test_running_needs_no_compiler_and_exporting_says_so(tmp_path):
+    code = (
+        "import numpy as np, tvm, npu_kit\n"
+        "from tvm import relax\n"
+        "builder, x = relax.BlockBuilder(), relax.Var('x', relax.TensorType((2,), 'float32'))\n"
+        "with builder.function('main', [x]):\n"
+        "    with builder.dataflow():\n"
+        "        y = builder.emit_output(relax.op.nn.relu(x))\n"
+        "    builder.emit_func_output(y)\n"
+        "compiled = npu_kit.compile(builder.get())\n"
+        "print(compiled.run(np.array([-1, 2], 'float32')).tolist())\n"
+        "try:\n"
+        f"    compiled.export({str(tmp_path / 'model.so')!r})\n"
+        "except npu_kit.errors.ToolError as error:\n"
+        "    print(error)\n"
+    )
+    done = python(code, PATH=str(tmp_path), CC="", CXX="")
+    assert done.returncode == 0, done.stderr
+    values, message = done.stdout.splitlines()
+    assert values == "[0.0, 2.0]"
+    assert "TVM links a shared library with a C compiler, and none was found" in message
+
+
+def test_a_second_load_in_one_process_shares_nothing_wrong(exported, tmp_path):
+    """The same library twice, and another model of the same shape beside it."""
+    library, x, expected = exported
+    mod, reference = two_layers(5)
+    other = npu_kit.load(npu_kit.compile(mod, bind_constants=True).export(tmp_path / "other.so"), trust=True)
+    value = np.load(x)
+    for _ in range(2):
+        np.testing.assert_allclose(npu_kit.load(library, trust=True).run(value), expected, atol=1e-5)
+        np.testing.assert_allclose(other.run(value), reference(value), atol=1e-5)
+
+
+def test_the_library_holds_each_constant_once(tmp_path):
+    rng = np.random.default_rng(3)
+    weight = rng.standard_normal((512, 512)).astype("float32")
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((1, 512), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(relax.op.matmul(x, relax.const(weight)))
+        builder.emit_func_output(y)
+    library = npu_kit.compile(builder.get(), bind_constants=True).export(tmp_path / "model.so")
+    assert weight.nbytes <= library.stat().st_size < 1.5 * weight.nbytes
+    assert tvm.runtime.load_module(str(library)) is not None

@@ -1,0 +1,204 @@
+"""What the planner decides, and that it answers a changed machine with a changed plan."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from graphs import GraphBuilder, conv_relu_pool, first_layer_of_resnet18, graphs, matmul_chain
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_kit.errors import PlanError, SpecError
+from npu_kit.graph.ir import Graph
+from npu_kit.hw.presets import load_spec
+from npu_kit.plan.geometry import problem_of, spans_of
+from npu_kit.plan.ir import Plan
+from npu_kit.plan.placement import TensorMemory, aligned
+from npu_kit.plan.planner import make_plan
+from npu_kit.plan.program import instructions
+from npu_kit.plan.tiling import balanced, reduction_chunk
+from npu_kit.plan.traffic import plan_counters
+from npu_kit.plan.verify import verify_plan
+from npu_kit.trace.counters import total
+
+SPEC = load_spec("example")
+
+
+def test_a_composite_is_one_step_and_its_values_stay_in_the_tile() -> None:
+    plan = make_plan(conv_relu_pool(), SPEC)
+    assert [step.family for step in plan.steps] == ["contraction", "window"]
+    names = [[plan.graph.nodes[n].name for n in step.nodes] for step in plan.steps]
+    assert names == [["conv2d", "add", "relu"], ["max_pool2d"]]
+    assert [step.engine for step in plan.steps] == ["conv", "pooling"]
+
+
+def test_a_value_that_is_read_twice_leaves_the_tile() -> None:
+    b = GraphBuilder()
+    x = b.input((4, 50))
+    relu = b.op("relu", x, composite="twice#0")
+    b.op("multiply", b.op("sigmoid", relu, composite="twice#0"), relu, composite="twice#0")
+    plan = make_plan(b.graph(), SPEC)
+    assert [[plan.graph.nodes[n].name for n in step.nodes] for step in plan.steps] == [
+        ["relu"],
+        ["sigmoid", "multiply"],
+    ]
+
+
+def test_neighbours_of_different_composites_stay_apart() -> None:
+    b = GraphBuilder()
+    b.op("relu", b.op("relu", b.input((4, 50)), composite="a#0"), composite="b#1")
+    assert len(make_plan(b.graph(), SPEC).steps) == 2
+
+
+def test_tile_and_capacity_change_the_plan() -> None:
+    graph = matmul_chain()
+    plans = {tile: make_plan(graph, SPEC, tile=tile) for tile in (8, 16, 32)}
+    tiles = {tile: total(plan_counters(plan)).tiles for tile, plan in plans.items()}
+    assert tiles == {8: 9 * 6, 16: 5 * 3, 32: 3 * 2}
+    slots = {plan.steps[0].slot("accumulator").nbytes for plan in plans.values()}
+    assert slots == {8 * 8 * 4, 16 * 16 * 4, 32 * 32 * 4}
+
+
+def test_the_cheaper_loop_order_wins() -> None:
+    order = {}
+    for name, (m, n) in {"many rows": (500, 40), "many columns": (40, 500)}.items():
+        b = GraphBuilder()
+        b.op("matmul", b.input((m, 600)), b.input((600, n)))
+        plan = make_plan(b.graph(), SPEC.replace(capacity_bytes={"L2": 1 << 19}))
+        order[name] = [axis.name for axis in plan.steps[0].axes if axis.name in ("x", "n")]
+    assert order["many rows"] != order["many columns"]
+
+
+def test_every_decision_carries_its_reason() -> None:
+    reasons = make_plan(first_layer_of_resnet18(), SPEC).reasons
+    assert {"tile", "engine", "order", "tier", "chunk"} <= {reason.decision for reason in reasons}
+    order = next(reason for reason in reasons if reason.decision == "order")
+    assert order.numbers["cycles"] <= order.numbers["other_cycles"]
+
+
+def test_a_tensor_larger_than_dram_is_refused_with_both_numbers() -> None:
+    small = SPEC.replace(capacity_bytes={"L3": 1 << 20})
+    with pytest.raises(PlanError, match=r"a0 \(70x300 float32\)|does not fit L3 DRAM") as caught:
+        make_plan(first_layer_of_resnet18(), small)
+    assert str(1 << 20) in str(caught.value)
+
+
+def test_a_step_that_fits_no_tile_names_what_fills_the_tier() -> None:
+    tiny = SPEC.replace(capacity_bytes={"L0": 4096, "L1": 4200, "L2": 8192})
+    with pytest.raises(PlanError, match=r"L1 SRAM.*smallest tile needs \d+ bytes \(.*the tier has 4200"):
+        make_plan(matmul_chain(), tiny)
+
+
+def test_a_tile_that_l0_cannot_hold_is_refused() -> None:
+    with pytest.raises(SpecError, match="L0"):
+        make_plan(matmul_chain(), SPEC, tile=64)
+
+
+def test_an_unknown_power_mode_is_refused() -> None:
+    with pytest.raises(SpecError, match="turbo"):
+        make_plan(matmul_chain(), SPEC, power_mode="turbo")
+
+
+@given(st.integers(1, 4000), st.integers(1, 300))
+def test_balanced_tiles_cover_in_the_fewest_pieces(extent: int, limit: int) -> None:
+    tile = balanced(extent, limit)
+    assert 1 <= tile <= max(limit, 1)
+    if limit % 8 == 0:
+        assert -(-extent // tile) == -(-extent // limit)
+
+
+@given(graphs())
+def test_the_depth_of_a_chunk_never_depends_on_memory(graph: Graph) -> None:
+    small = SPEC.replace(capacity_bytes={name: SPEC.tier(name).capacity_bytes // 3 for name in ("L1", "L2")})
+    for one, other in zip(make_plan(graph, SPEC).steps, make_plan(graph, small).steps, strict=True):
+        if one.family == "contraction":
+            assert [a for a in one.axes if a.name in ("c", "kh", "kw")] == [
+                a for a in other.axes if a.name in ("c", "kh", "kw")
+            ]
+            assert reduction_chunk(problem_of(graph, one.nodes[0])) is not None
+
+
+@given(graphs())
+def test_instructions_store_every_output_element_once(graph: Graph) -> None:
+    import numpy as np
+
+    plan = make_plan(graph, SPEC.replace(tile=16))
+    for step in plan.steps:
+        problem = problem_of(graph, step.nodes[0])
+        written = np.zeros(graph.type_of(step.output).shape, int)
+        for instruction in instructions(step, problem):
+            if instruction.kind == "store":
+                at = tuple(max(0, index) for index in instruction.at)
+                written[problem.box("out", step.axes, spans_of(step.axes, at)).index] += 1
+        assert (written == 1).all()
+
+
+@given(st.lists(st.tuples(st.integers(1, 900), st.integers(0, 9), st.integers(0, 9)), max_size=20))
+def test_tensors_that_live_together_do_not_overlap(wanted: list[tuple[int, int, int]]) -> None:
+    from npu_kit.graph.ir import Entry
+
+    memory = TensorMemory("L2", 4096)
+    for i, (nbytes, first, length) in enumerate(wanted):
+        memory.place(f"t{i}", Entry(i), "intermediate", nbytes, first, first + length)
+    for i, one in enumerate(memory.buffers):
+        assert one.offset_bytes + one.nbytes <= 4096
+        for other in memory.buffers[i + 1 :]:
+            together = one.first_step <= other.last_step and other.first_step <= one.last_step
+            apart = (
+                one.offset_bytes + aligned(one.nbytes) <= other.offset_bytes
+                or other.offset_bytes + aligned(other.nbytes) <= one.offset_bytes
+            )
+            assert apart or not together
+
+
+def _broken(plan: Plan, rule: str) -> Plan:
+    """The plan with one thing wrong."""
+    first, *rest = plan.steps
+    if rule == "slots lie within":
+        bad = dataclasses.replace(first.slots[0], offset_bytes=SPEC.tier("L1").capacity_bytes)
+        return dataclasses.replace(plan, steps=(dataclasses.replace(first, slots=(bad, *first.slots[1:])), *rest))
+    if rule == "slots do not overlap":
+        bad = dataclasses.replace(first.slots[1], offset_bytes=first.slots[0].offset_bytes)
+        slots = (first.slots[0], bad, *first.slots[2:])
+        return dataclasses.replace(plan, steps=(dataclasses.replace(first, slots=slots), *rest))
+    if rule == "every kernel runs once":
+        return dataclasses.replace(plan, steps=plan.steps[:1])
+    if rule == "reads follow writes":
+        return dataclasses.replace(plan, steps=plan.steps[::-1])
+    if rule == "heads are written":
+        bad = dataclasses.replace(plan.steps[-1], output_tier="L2")
+        return dataclasses.replace(plan, steps=(*plan.steps[:-1], bad))
+    if rule == "live buffers do not overlap":
+        one, other = plan.buffers[0], plan.buffers[1]
+        bad = dataclasses.replace(other, offset_bytes=one.offset_bytes)
+        return dataclasses.replace(plan, buffers=(one, bad, *plan.buffers[2:]))
+    if rule == "tiles cover the output":
+        axes = tuple(dataclasses.replace(a, extent=a.extent - 1) if a.name == "y" else a for a in first.axes)
+        return dataclasses.replace(plan, steps=(dataclasses.replace(first, axes=axes), *rest))
+    if rule == "tiles fit the accumulator":
+        axes = tuple(dataclasses.replace(a, tile=64) if a.name == "x" else a for a in first.axes)
+        return dataclasses.replace(plan, steps=(dataclasses.replace(first, axes=axes), *rest))
+    bad_buffer = dataclasses.replace(plan.buffers[0], nbytes=plan.buffers[0].nbytes - 4)
+    return dataclasses.replace(plan, buffers=(bad_buffer, *plan.buffers[1:]))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "slots lie within",
+        "slots do not overlap",
+        "every kernel runs once",
+        "reads follow writes",
+        "heads are written",
+        "live buffers do not overlap",
+        "tiles cover the output",
+        "tiles fit the accumulator",
+        "buffers have their tensor s size",
+    ],
+)
+def test_verify_names_the_broken_rule(rule: str) -> None:
+    plan = make_plan(conv_relu_pool(), SPEC)
+    verify_plan(plan)
+    with pytest.raises(PlanError, match=rule):
+        verify_plan(_broken(plan, rule))
