@@ -47,8 +47,9 @@ test-browser: $(VENV)/.stamp-browser ## Drive the lessons in a real JupyterLab w
 	chromium=$$(sh scripts/ensure_chromium.sh) && \
 	NPU_KIT_CHROMIUM="$$chromium" $(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
 
-lessons: $(VENV)/.stamp-dev ## Build notebooks/ from lessons/ (overwrites the notebooks)
+lessons: $(VENV)/.stamp-dev ## Build notebooks/ from lessons/ (overwrites the notebooks) and the pictures in docs/
 	$(BIN)/python scripts/build_lessons.py
+	$(BIN)/python scripts/build_pictures.py
 
 bench: $(VENV)/.stamp-dev ## Time planning, running and compiling on this machine
 	$(BIN)/python bench/run.py
@@ -65,12 +66,12 @@ $(VENV)/.stamp-python:
 	@touch $@
 
 $(VENV)/.stamp-lab: pyproject.toml $(VENV)/.stamp-python
-	@echo "Installing the kit, TVM and JupyterLab into $(VENV): about a minute, 0.9 GB"
+	@echo "Installing the kit, TVM and JupyterLab into $(VENV): about a minute, 0.7 GB"
 	@$(PIP) --editable .
 	@touch $@
 
 $(VENV)/.stamp-dev: pyproject.toml $(VENV)/.stamp-python
-	@echo "Installing the kit and its test tools into $(VENV): about a minute, 1.4 GB"
+	@echo "Installing the kit and its test tools into $(VENV): about a minute, 1.1 GB"
 	@$(PIP) --editable ".[dev]"
 	@touch $@ $(VENV)/.stamp-lab
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -142,6 +143,14 @@ def test_the_index_of_decisions_lists_each_page_with_its_title():
     assert [row[1] for row in rows] == sorted(path.name for path in folder.glob("0*.md"))
     for number, file, title in rows:
         assert (folder / file).read_text().startswith(f"# {int(number)}. {title}\n")
+
+
+def test_the_pictures_are_what_the_renderers_draw():
+    spec = importlib.util.spec_from_file_location("build_pictures", ROOT / "scripts" / "build_pictures.py")
+    build_pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build_pictures)
+    for name, draw in build_pictures.PICTURES.items():
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == draw() + "\n", "run make lessons"
 
 
 def test_notice_and_licence():

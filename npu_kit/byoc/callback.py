@@ -29,8 +29,8 @@ _waiting = _Waiting()
 def guarded(callback: Callable[..., Result]) -> Callable[..., Result]:
     """``callback`` in a form to register with TVM: an error keeps its class where someone waits for it, else its words.
 
-    Under ``call_through`` the caller gets the error itself. Under a plain VirtualMachine the message of TVM's
-    RuntimeError begins with the class.
+    Under ``call_through`` the caller gets the error itself. Under a plain VirtualMachine the message begins with the
+    class and ends with the notes on the error, such as the node that failed.
     """
 
     @functools.wraps(callback)
@@ -40,9 +40,8 @@ def guarded(callback: Callable[..., Result]) -> Callable[..., Result]:
         except BaseException as error:  # KeyboardInterrupt too: TVM would make it a RuntimeError without a message
             if _waiting.slots:
                 _waiting.slots[-1].append(error)
-            if type(error) in _KEPT_BY_TVM:
-                raise
-            raise RuntimeError(describe(error)) from error
+            kind = type(error) if type(error) in _KEPT_BY_TVM else RuntimeError
+            raise kind(describe(error)).with_traceback(error.__traceback__) from error
 
     return call
 

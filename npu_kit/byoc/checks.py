@@ -52,20 +52,28 @@ def collect_refusals() -> Iterator[list[Refusal]]:
         _COLLECTED.reset(token)
 
 
-def check_match(match: Match) -> list[Refusal]:
-    """What holds for any pattern of the kit: each call can be computed, nothing inside is used outside, all of it fits.
+def check_match(match: Match, *specific: Check) -> list[Refusal]:
+    """What holds for any pattern of the kit, and ``specific`` checks of one pattern.
 
-    Types come first: where the NPU does not know shapes or dtypes, the rules about attributes have nothing to say. The
-    planner is asked last.
+    First each call must be one that the NPU computes; then the parts must go together; then nothing inside may be used
+    outside; last the planner says whether it fits. A later question is asked only where the earlier ones are settled.
     """
+    return (
+        check_calls(match)
+        or [reason for check in specific for reason in check(match)]
+        or check_flow(match)
+        or check_memory(match)
+    )
+
+
+def check_calls(match: Match) -> list[Refusal]:
+    """Each call alone: known operation, dtypes, shapes; then its attributes and scales."""
     unknown = [relax_name(call) for call in match.calls if find_definition(call) is None]
     if unknown:
         return [Refusal("operand", "operations of the kit only", unknown[0], "a pattern without it")]
-    refusals = [reason for call in match.calls for reason in (*check_dtypes(call, match.spec), *check_shapes(call))]
-    if not refusals:
-        refusals = [reason for call in match.calls for reason in (*check_attributes(call), *check_scales(call))]
-    refusals += check_flow(match)
-    return list(dict.fromkeys(refusals or check_memory(match)))
+    types = [reason for call in match.calls for reason in (*check_dtypes(call, match.spec), *check_shapes(call))]
+    values = (reason for call in match.calls for reason in (*check_attributes(call), *check_scales(call)))
+    return list(dict.fromkeys(types or values))
 
 
 def check_flow(match: Match) -> list[Refusal]:

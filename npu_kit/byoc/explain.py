@@ -84,10 +84,9 @@ def _why_on_host(call: Any, bound: Any, refusals: tuple[tuple[str, Refusal], ...
         return "it stands outside a dataflow block, where nothing is matched"
     if not refusals:
         return f"patterns name {op}, but none has this combination of operators"
-    reasons: dict[Refusal, list[str]] = {}
-    for pattern, refusal in refusals:
-        reasons.setdefault(refusal, []).append(pattern)
-    return "; ".join(f"{patterns[-1]} refused it, {refusal}" for refusal, patterns in reasons.items())
+    # The last pattern that matched asks for the least, so what it says is what keeps the call here.
+    least, _ = refusals[-1]
+    return f"{least} refused it, " + "; ".join(str(refusal) for pattern, refusal in refusals if pattern == least)
 
 
 def _notes(rows: Sequence[CallReport]) -> list[str]:

@@ -6,6 +6,7 @@ content: TVM's symbols and constant names derive from structure, and two models 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable
@@ -42,6 +43,11 @@ class Settings:
             raise PlanError(f"no mode {self.mode!r}", f"a region runs in one of: {', '.join(MODES)}")
         self.spec.power_mode(self.power_mode)
 
+    @functools.cached_property
+    def spec_content(self) -> Any:
+        """The spec as JSON content: every region of a model holds the same."""
+        return json.loads(spec_to_json(self.spec))
+
 
 @dataclass(frozen=True)
 class Package:
@@ -62,7 +68,7 @@ class Package:
             "tile": settings.tile,
             "power_mode": settings.power_mode,
             "mode": settings.mode,
-            "spec": json.loads(spec_to_json(settings.spec)),
+            "spec": settings.spec_content,
         }
         return json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 

@@ -199,9 +199,7 @@ def register(spec: NpuSpec | str = "example") -> list[str]:
 
 def _bind_checks(checks: tuple[Check, ...], spec: NpuSpec) -> Callable[[Any], bool]:
     def check(context: Any) -> bool:
-        match = Match(context, spec)
-        specific = [reason for rule in checks for reason in rule(match)]
-        return accept(specific or check_match(match))
+        return accept(check_match(Match(context, spec), *checks))
 
     return check
 

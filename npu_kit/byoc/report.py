@@ -12,7 +12,8 @@ from typing import Any
 
 from npu_kit.hw.spec import NpuSpec
 
-RULES = ("dtype", "attribute", "shape", "memory", "scale", "leak", "cycle", "operand")
+# What a refusal is about; "check" is a check of one's own that says no without a reason.
+RULES = ("dtype", "attribute", "shape", "memory", "scale", "leak", "cycle", "operand", "check")
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,8 @@ class _Region:
     plan: Plan
 
 
-# Both survive importlib.reload: modules compiled before go on to work.
+# Both survive importlib.reload: modules compiled before go on to work. They grow with every new model of a process:
+# TVM does not say when a module is gone.
 _regions: dict[str, _Region] = globals().get("_regions", {})
 _constants: dict[str, tuple[Array, ...]] = globals().get("_constants", {})
 _verified: set[str] = set()  # keys whose constants are those that the package names

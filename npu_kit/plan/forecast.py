@@ -102,7 +102,7 @@ class _StepForecast:
             box = aligned_operand(self.graph, node_id, position).box(self.layouts["out"], self._out_box(instruction))
         else:
             operand = self.operands[name]
-            box = self.problem.box(name, self.step.axes, spans_of(self.step.axes, _inside(instruction.at)))
+            box = self.problem.box(name, self.step.axes, spans_of(self.step.axes, instruction.inside))
         return box.elements * DTYPE_BYTES[self.graph.type_of(operand.entry).dtype]
 
     def _compute(self, instruction: Instruction) -> Row | None:
@@ -156,12 +156,7 @@ class _StepForecast:
         return self._out_box(instruction).elements * DTYPE_BYTES[self.graph.type_of(self.step.output).dtype]
 
     def _out_box(self, instruction: Instruction) -> Box:
-        return self.problem.box("out", self.step.axes, spans_of(self.step.axes, _inside(instruction.at)))
-
-
-def _inside(at: tuple[int, ...]) -> tuple[int, ...]:
-    """A tile index with 0 for the axes that the instruction stands outside of: its box does not depend on them."""
-    return tuple(max(0, index) for index in at)
+        return self.problem.box("out", self.step.axes, spans_of(self.step.axes, instruction.inside))
 
 
 def total_cycles(events: Events) -> int:

@@ -24,6 +24,11 @@ class Instruction(NamedTuple):
     part: int = 0  # of a panel; for "epilogue" the number of the epilogue node
     stage: str = ""  # of a compute: "accumulate", "finish", "maximum", "sum", "quotient"
 
+    @property
+    def inside(self) -> tuple[int, ...]:
+        """``at`` with 0 for the axes that the instruction stands outside of: what it moves does not depend on them."""
+        return tuple(max(0, index) for index in self.at)
+
 
 def instructions(step: Step, problem: Problem) -> Iterator[Instruction]:
     """The instructions of ``step``, in order."""

@@ -15,7 +15,7 @@ from npu_kit.render.graph_picture import graph, graph_diagram
 from npu_kit.render.memory_picture import memory_map
 from npu_kit.render.occupancy_picture import occupancy
 from npu_kit.render.picture import Picture
-from npu_kit.render.tables import Table, events_table, reasons_table, steps_table
+from npu_kit.render.tables import Table, events_table, program_table, reasons_table, steps_table
 from npu_kit.render.tile_picture import tiles
 from npu_kit.render.tile_scene import chunk_count, tile_count
 from npu_kit.render.timeline_picture import timeline
@@ -41,6 +41,7 @@ __all__ = [
     "memory_map",
     "occupancy",
     "outline",
+    "program_table",
     "reasons_table",
     "render_dot",
     "steps_table",

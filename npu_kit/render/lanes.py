@@ -22,6 +22,7 @@ class Slice:
     start: int  # cycle
     stop: int
     label: str
+    short: str  # for a slice too narrow for the label
     tooltip: str
 
 
@@ -50,7 +51,7 @@ def lanes_of(
     """Sort a window of events into lanes.
 
     Args:
-        events: rows of EVENT_DTYPE.
+        events: rows of EVENT_DTYPE, of one run.
         names: a name for each node id ("conv1"); "node 3" where it has none.
         first: index of the first event of the window.
         count: number of events in it.
@@ -84,8 +85,11 @@ def _slice(index: int, event: Events, names: Mapping[int, str]) -> Slice:
         parts.append(f"{format_bytes(nbytes)} {TIERS[int(event['src'])]} to {TIERS[int(event['dst'])]}")
     if macs := int(event["macs"]):
         parts.append(number_of(macs, "MAC"))
-    label = f"{kind} {name}" if engine == "dma" else f"{name} t{tile}"
-    return Slice(index, int(event["step"]), kind, start, start + cycles, label, "; ".join(parts))
+    if engine == "dma":
+        label, short = f"{kind} {name}", name
+    else:
+        label, short = f"{name if kind == 'compute' else kind} t{tile}", f"t{tile}"
+    return Slice(index, int(event["step"]), kind, start, start + cycles, label, short, "; ".join(parts))
 
 
 def _lane(key: tuple[int, int, int], slices: list[Slice], ends: Mapping[int, Slice]) -> Lane:

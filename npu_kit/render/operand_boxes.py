@@ -59,7 +59,7 @@ def operand_boxes(
         shown = _shown(tile_axes, _positions(problem, operand.name, drawn))
         own = _own_spans(problem, step, at) if operand.name == "x" else {}
         yield _box(plan, operand, boxes, tile_axes, shown, _letters(problem, operand.name), own)
-    out_box = problem.box("out", step.axes, places[0])
+    out_box = problem.box("out", step.axes, _spans(step, at))
     for node, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
         for position, extra in enumerate(operands):
             if extra is not None:
@@ -82,7 +82,7 @@ def letters_of(problem: Problem) -> dict[str, str]:
 
 
 def _spans(step: Step, at: Place) -> dict[str, Span]:
-    return spans_of(step.axes, tuple(at[axis.name] for axis in step.axes))
+    return spans_of(step.axes, tuple(at.get(axis.name, -1) for axis in step.axes))
 
 
 def _positions(problem: Problem, operand: str, drawn: Sequence[str]) -> Pair:

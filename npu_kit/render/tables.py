@@ -1,12 +1,15 @@
-"""Small tables, as text and as HTML: the reasons of a plan, its steps, events."""
+"""Small tables, as text and as HTML: the reasons of a plan, its steps and instructions, events."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
-from npu_kit.plan.ir import Plan
+from npu_kit.errors import RenderError
+from npu_kit.plan.geometry import problem_of
+from npu_kit.plan.ir import Plan, Step
+from npu_kit.plan.program import Instruction, instructions
 from npu_kit.render.format import clean, format_bytes, format_count, number_of, shorten
 from npu_kit.trace.events import ENGINES, KINDS, TIERS, Events
 
@@ -88,6 +91,38 @@ def events_table(events: Events, first: int = 0, count: int = 20) -> Table:
     return Table(headings, rows, note)
 
 
+def program_table(plan: Plan, step: int, first: int = 0, count: int = 20) -> Table:
+    """A window of the instructions of one step, one row each.
+
+    Raises:
+        RenderError: the plan has no such step.
+    """
+    if not 0 <= step < len(plan.steps):
+        raise RenderError(f"no step {step}", f"the plan has {number_of(len(plan.steps), 'step')}, counted from 0")
+    chosen = plan.steps[step]
+    program = instructions(chosen, problem_of(plan.graph, chosen.nodes[0]))
+    rows = tuple(
+        (str(number), one.kind, str(one.tile), _operand(plan, chosen, one), _where(chosen, one))
+        for number, one in enumerate(islice(program, first, first + count), first)
+    )
+    left = first + sum(1 for _ in program)
+    note = f"{number_of(left, 'other instruction')} not shown." if left else ""
+    return Table(("#", "instruction", "tile", "what", "where"), rows, note)
+
+
+def _operand(plan: Plan, step: Step, instruction: Instruction) -> str:
+    if instruction.kind == "epilogue":
+        return plan.graph.nodes[step.nodes[1 + instruction.part]].name
+    return instruction.operand or instruction.stage
+
+
+def _where(step: Step, instruction: Instruction) -> str:
+    """The spans of the axes that are cut: ``y 5:10, x 0:6``; an axis in one piece says nothing."""
+    pairs = zip(step.axes, instruction.at, strict=True)
+    spans = [(axis.name, axis.span(index)) for axis, index in pairs if index >= 0 and axis.count > 1]
+    return ", ".join(f"{name} {start}:{stop}" for name, (start, stop) in spans)
+
+
 def _event_row(index: int, event: Events) -> tuple[str, ...]:
     moves = int(event["nbytes"]) > 0
     return (
@@ -103,8 +138,3 @@ def _event_row(index: int, event: Events) -> tuple[str, ...]:
 
 def _cell(tag: str, text: str) -> str:
     return f'<{tag} style="text-align:left">{html.escape(clean(text))}</{tag}>'
-
-
-def numbered(lines: Sequence[str]) -> Table:
-    """Lines with their numbers, for instance the instructions of a step."""
-    return Table(("#", "instruction"), tuple((str(i), line) for i, line in enumerate(lines)))

@@ -11,7 +11,7 @@ from npu_kit.render.format import format_count, format_cycles, format_share, num
 from npu_kit.render.lanes import WINDOW, Lane, Slice, lanes_of
 from npu_kit.render.picture import Picture
 from npu_kit.render.svg import Canvas
-from npu_kit.render.text import text_width
+from npu_kit.render.text import fit, text_width
 from npu_kit.trace.events import Events
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _LANE, _BAR = 940, 132, 32, 58, 34, 24
@@ -89,8 +89,12 @@ def _draw_lane(canvas: Canvas, lane: Lane, top: float, start: int, scale: float,
         with canvas.group(piece.tooltip, event=piece.index):
             rim = theme.TEXT if marked else theme.GROUND if width > 3 else ""
             canvas.rect(x, top + 4, width, _BAR, fill=swatch.fill, stroke=rim, stroke_width=2.5 if marked else 0.5)
-            if width > 26:
-                canvas.text(x + 4, top + 20, piece.label, size=theme.SIZE_SMALL, width=width - 8, fill=swatch.ink)
+            fitting = [text for text in (piece.label, piece.short) if text_width(text, theme.SIZE_SMALL) <= width - 6]
+            if width > 40 and not fitting:
+                fitting = [fit(piece.short, width - 6, theme.SIZE_SMALL)]
+            if fitting:
+                center = x + width / 2
+                canvas.text(center, top + 20, fitting[0], size=theme.SIZE_SMALL, anchor="middle", fill=swatch.ink)
 
 
 def _draw_axis(canvas: Canvas, start: int, stop: int, scale: float, bottom: float) -> None:
@@ -123,8 +127,8 @@ def _draw_cursor(canvas: Canvas, event: Events, start: int, stop: int, scale: fl
 
 
 def _draw_legend(canvas: Canvas) -> None:
-    canvas.rect(_WIDTH - 236, 12, 26, 12, fill=theme.FREE, hatch="diagonal")
-    canvas.text(_WIDTH - 204, 22, "stall: waits for data or room", size=theme.SIZE_SMALL)
+    canvas.rect(_WIDTH - 306, 12, 26, 12, fill=theme.FREE, hatch="diagonal")
+    canvas.text(_WIDTH - 274, 22, "stall: waits for data or room;  t3: tile 3", size=theme.SIZE_SMALL)
 
 
 def _description(lanes: Sequence[Lane], start: int, stop: int) -> str:

@@ -9,9 +9,8 @@ from npu_kit.render import theme
 from npu_kit.render.format import clean, format_bytes, format_share
 from npu_kit.render.picture import Picture
 from npu_kit.render.svg import Canvas
-from npu_kit.trace.events import Events, bytes_by_boundary
 
-FARTHEST = "L3"
+NEAREST, FARTHEST = "L0", "L3"
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BAR = 900, 250, 150, 46, 20
 _HATCHES = ("", "diagonal", "dots", "cross")  # one per run, so runs differ without colour
@@ -19,11 +18,15 @@ _HATCHES = ("", "diagonal", "dots", "cross")  # one per run, so runs differ with
 Totals = Mapping[tuple[str, str], int]
 
 
-def traffic(runs: Mapping[str, Events], *, title: str = "Bytes moved between tiers") -> Picture:
+def traffic(
+    runs: Mapping[str, Totals], *, with_registers: bool = False, title: str = "Bytes moved between tiers"
+) -> Picture:
     """Draw one bar per boundary and run.
 
     Args:
-        runs: events by the name of the run, such as ``{"one region": ..., "three regions": ...}``; at most four.
+        runs: bytes by boundary, ``{("L3", "L1"): 4096, ...}``, by the name of the run; at most four runs. They are
+            ``Counters.nbytes`` of a trace or of a forecast, or ``bytes_by_boundary(events)``.
+        with_registers: whether L0 is drawn too; its traffic is many times that of the other tiers.
         title: the heading.
 
     Raises:
@@ -31,7 +34,7 @@ def traffic(runs: Mapping[str, Events], *, title: str = "Bytes moved between tie
     """
     if not 1 <= len(runs) <= len(_HATCHES):
         raise RenderError(f"cannot compare {len(runs)} runs", f"the picture has room for 1 to {len(_HATCHES)}")
-    totals = {clean(name): bytes_by_boundary(events) for name, events in runs.items()}
+    totals = {clean(name): _drawn(total, with_registers) for name, total in runs.items()}
     boundaries = sorted({key for total in totals.values() for key in total}, key=lambda key: (-_depth(key), key[::-1]))
     largest = max((value for total in totals.values() for value in total.values()), default=1)
     block = _BAR * len(totals) + 14
@@ -77,6 +80,10 @@ def _sentences(totals: Mapping[str, Totals]) -> str:
         compared = f", {format_share(nbytes, base)} of {next(iter(far))!r}" if number and base else ""
         lines.append(f"{name}: {format_bytes(nbytes)} to and from {FARTHEST} in all{compared}.")
     return "\n".join(lines)
+
+
+def _drawn(total: Totals, with_registers: bool) -> Totals:
+    return {boundary: nbytes for boundary, nbytes in total.items() if with_registers or NEAREST not in boundary}
 
 
 def _depth(boundary: tuple[str, str]) -> int:

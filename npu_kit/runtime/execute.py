@@ -143,4 +143,4 @@ def _name_step(error: BaseException, graph: Graph, step: Step) -> None:
     where = f"in step {step.index}, {label(graph, step.nodes)}"
     error.__dict__.setdefault("npu_kit_node", where)
     notes = getattr(error, "__notes__", [])
-    error.__notes__ = [*notes, where]
+    error.__dict__["__notes__"] = [*notes, where]

@@ -33,7 +33,7 @@ class Parameter:
 def admit(values: Sequence[Any], parameters: Sequence[Parameter], what: str = "the model") -> tuple[NDArray[Any], ...]:
     """Check arrays against parameters; returns C-contiguous, aligned arrays in native byte order, in the same order.
 
-    An array that is all that already is returned itself, with the flag it has.
+    An array that is all that already is not copied: the result shares its memory, and is read-only where it is.
 
     Raises:
         InputError: the number of arrays, or for one of them the kind, dtype, rank or shape; names the parameter, what

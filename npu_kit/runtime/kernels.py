@@ -22,20 +22,22 @@ def multiply_accumulate(accumulator: Array, a: Array, b: Array) -> None:
         accumulator += product
 
 
-def sliding_windows(box: Array, out: tuple[int, int], kernel: tuple[int, int], step: Array) -> Array:
+Pair = tuple[int, int]  # along rows, along columns
+
+
+def sliding_windows(box: Array, out: Pair, kernel: Pair, stride: Pair, dilation: Pair) -> Array:
     """The windows of a box (.., IH, IW, C) as a view (.., Y, X, KH, KW, C), without a copy.
 
     Args:
         box: input positions, contiguous or not.
         out: Y and X.
         kernel: KH and KW.
-        step: ``[[stride_y, stride_x], [dilation_y, dilation_x]]`` in positions of the box.
+        stride, dilation: in positions of the box.
     """
-    (stride_y, stride_x), (dilation_y, dilation_x) = step.tolist()
     *leading, row, column, channel = box.strides
     shape = (*box.shape[:-3], *out, *kernel, box.shape[-1])
-    strides = (*leading, stride_y * row, stride_x * column, dilation_y * row, dilation_x * column, channel)
-    return np.lib.stride_tricks.as_strided(box, shape, strides, writeable=False)
+    steps = (stride[0] * row, stride[1] * column, dilation[0] * row, dilation[1] * column)
+    return np.lib.stride_tricks.as_strided(box, shape, (*leading, *steps, channel), writeable=False)
 
 
 def reduce_taps(accumulator: Array, windows: Array, weights: Array | None, is_maximum: bool) -> None:

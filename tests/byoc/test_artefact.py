@@ -109,7 +109,7 @@ def copied(exported, tmp_path):
 def test_a_library_cut_short_is_refused_before_it_is_mapped(copied):
     library, _ = copied
     library.write_bytes(library.read_bytes()[:-4096])
-    with pytest.raises(ToolError, match="its sha256 is .* and its manifest says"):
+    with pytest.raises(ToolError, match=r"its sha256 is .* and its manifest says"):
         npu_kit.load(library, trust=True)
 
 

@@ -59,6 +59,28 @@ class BatchNormAlone:
         return out
 
 
+@I.ir_module
+class TupleParameter:
+    @R.function
+    def region(
+        t: R.Tuple(R.Tensor((2,), "float32"), R.Tensor((2,), "float32")),
+    ) -> R.Tuple(R.Tensor((2,), "float32"), R.Tensor((2,), "float32")):
+        R.func_attr({"Codegen": "example_npu"})
+        a = t[0]
+        b = t[1]
+        c: R.Tensor((2,), "float32") = R.subtract(b, a)
+        return (c, b)
+
+    @R.function
+    def main(x: R.Tensor((2,), "float32"), y: R.Tensor((2,), "float32")):
+        cls = TupleParameter
+        with R.dataflow():
+            t = (x, y)
+            z = cls.region(t)
+            R.output(z)
+        return z
+
+
 def layers(seed, count=2, size=4):
     """main(x) = relu(... relu(x @ w0) @ w1 ...) with seeded constants, and the same in NumPy."""
     rng = np.random.default_rng(seed)
@@ -389,10 +411,20 @@ def test_a_plain_machine_keeps_three_classes(matrices, monkeypatch, kind):
     vm = machine(build(MatmulRelu))
 
     def fail(*_args, **_options):
-        raise kind("from the kernel")
+        error = kind("from the kernel")
+        error.__notes__ = ["in step 3"]
+        raise error
 
     with monkeypatch.context() as patched:
         patched.setattr(runner, "execute", fail)
-        with pytest.raises(kind, match="from the kernel"):
+        with pytest.raises(kind, match=rf"{kind.__name__}: .*from the kernel.*; in step 3") as caught:
             call(vm, *matrices)
+    assert "fail" in [frame.name for frame in caught.traceback]
     assert call(vm, *matrices).shape == (2, 8)
+
+
+def test_a_tuple_parameter_arrives_as_its_tensors():
+    vm = machine(relax.build(RunCodegen()(TupleParameter), tvm.target.Target("llvm")))
+    x, y = np.array([1, 2], "float32"), np.array([5, 7], "float32")
+    difference, second = (result.numpy().tolist() for result in call(vm, x, y))
+    assert (difference, second) == ([4.0, 5.0], [5.0, 7.0])

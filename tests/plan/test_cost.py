@@ -8,21 +8,37 @@ from npu_kit.errors import PlanError
 from npu_kit.hw.presets import load_spec
 from npu_kit.plan.cost import DATAFLOWS, CostModel, systolic_cycles
 
-# SCALE-Sim v3, column "Total Cycles", which counts from 0: the run takes one cycle more.
+# SCALE-Sim 3.0.0 (PyPI scalesim), column "Total Cycles", which counts from 0: the run takes one cycle more.
+# (M, N, K), (rows, columns), then output, weight and input stationary.
 SCALE_SIM = [
-    ((16, 16, 16), "output_stationary", 45),
-    ((16, 16, 16), "weight_stationary", 61),
-    ((16, 16, 16), "input_stationary", 61),
-    ((64, 64, 64), "output_stationary", 1503),
-    ((64, 64, 64), "weight_stationary", 1759),
-    ((64, 64, 64), "input_stationary", 1759),
-    ((56 * 56, 64, 64 * 3 * 3), "weight_stationary", 458207),
+    ((16, 16, 16), (16, 16), 45, 61, 61),
+    ((64, 64, 64), (16, 16), 1503, 1759, 1759),
+    ((17, 5, 9), (16, 16), 77, 62, 101),
+    ((33, 40, 70), (16, 16), 899, 1184, 1289),
+    ((100, 20, 7), (16, 16), 517, 291, 461),
+    ((1, 10, 360), (16, 16), 389, 1080, 1287),
+    ((5, 130, 3), (16, 16), 296, 458, 175),
+    ((50, 50, 50), (16, 16), 1279, 1535, 1535),
+    ((16, 16, 16), (8, 32), 107, 123, 123),
+    ((17, 5, 9), (8, 32), 140, 125, 101),
+    ((33, 40, 70), (8, 32), 1079, 1421, 1547),
+    ((100, 20, 7), (8, 32), 584, 145, 263),
+    ((1, 10, 360), (8, 32), 397, 2114, 2519),
+    ((5, 130, 3), (8, 32), 204, 254, 175),
 ]
 
 
-@pytest.mark.parametrize(("sizes", "dataflow", "total"), SCALE_SIM)
-def test_systolic_cycles_are_those_of_scale_sim(sizes: tuple[int, int, int], dataflow: str, total: int) -> None:
-    assert systolic_cycles(*sizes, 16, 16, dataflow) == total + 1
+@pytest.mark.parametrize(("sizes", "array", "output", "weight", "inputs"), SCALE_SIM)
+def test_systolic_cycles_are_those_of_scale_sim(
+    sizes: tuple[int, int, int], array: tuple[int, int], output: int, weight: int, inputs: int
+) -> None:
+    for dataflow, total in zip(DATAFLOWS, (output, weight, inputs), strict=True):
+        assert systolic_cycles(*sizes, *array, dataflow) == total + 1
+
+
+def test_a_convolution_is_its_implicit_matmul() -> None:
+    """56x56 outputs of a 3x3 convolution from 64 to 64 channels: SCALE-Sim counts 458,207."""
+    assert systolic_cycles(56 * 56, 64, 64 * 3 * 3, 16, 16, "weight_stationary") == 458_207 + 1
 
 
 def test_wrong_sizes_and_dataflows_are_refused() -> None:

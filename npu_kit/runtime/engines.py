@@ -1,0 +1,171 @@
+"""The engines in step mode: one compute instruction on the tiles that stand in L1, into the accumulator in L0.
+
+Each function gets the slots of its step and returns what it read, counted on the views it was given.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_kit.plan.cost import CostModel
+from npu_kit.plan.geometry import Contraction, Elementwise, Softmax, Window, spans_of
+from npu_kit.plan.program import Instruction
+from npu_kit.runtime.arithmetic import apply_elementwise, to_declared
+from npu_kit.runtime.kernels import (
+    Pair,
+    multiply_accumulate,
+    reduce_taps,
+    sliding_windows,
+    softmax_maximum,
+    softmax_powers,
+    softmax_sum,
+)
+from npu_kit.runtime.slots import StepSlots, real
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one instruction took."""
+
+    nbytes: int  # read from L1
+    reads: int  # operands read
+    macs: int
+    cycles: int
+
+
+def clear(slots: StepSlots) -> None:
+    """Set the accumulator to what the anchor's reduction starts from."""
+    slots.fresh("accumulator")
+    is_maximum = isinstance(slots.problem, Window) and slots.problem.is_maximum
+    declared = slots.graph.nodes[slots.step.nodes[0]].outputs[0].dtype
+    slots.accumulator(declared)[...] = slots.layouts["x"].fill if is_maximum else 0
+
+
+def compute(slots: StepSlots, instruction: Instruction, cost: CostModel) -> Work | None:
+    """Run one compute instruction; None if it reads nothing from L1."""
+    if isinstance(slots.problem, Contraction):
+        return _contraction(slots, slots.problem, instruction, cost)
+    if isinstance(slots.problem, Window):
+        return _window(slots, slots.problem, instruction, cost)
+    if isinstance(slots.problem, Softmax):
+        return _softmax(slots, slots.problem, instruction, cost)
+    return _elementwise(slots, slots.problem, instruction, cost)
+
+
+def epilogue(slots: StepSlots, number: int, running: str, instruction: Instruction, cost: CostModel) -> Work:
+    """Run epilogue node ``number`` on the tile in the accumulator, whose declared dtype is ``running``."""
+    node = slots.graph.nodes[slots.step.nodes[1 + number]]
+    box = slots.out_box(instruction)
+    here = real(box)
+    values, beside = [], []
+    for operand in slots.step.epilogue_operands[number]:
+        if operand is None:
+            values.append(to_declared(slots.accumulator(running)[here], running))
+        else:
+            values.append(slots.loaded(operand.name))
+            beside.append(values[-1])
+    dtype = node.outputs[0].dtype
+    result = apply_elementwise(node.name, node.attrs, values, dtype)
+    slots.accumulator(dtype)[here] = result
+    cycles = cost.lanes(slots.step.epilogue_engines[number], box.elements)
+    return Work(sum(value.nbytes for value in beside), len(beside), 0, cycles)
+
+
+def _contraction(slots: StepSlots, problem: Contraction, instruction: Instruction, cost: CostModel) -> Work:
+    step = slots.step
+    tile = {axis.name: axis.tile for axis in step.axes}
+    x_operand, w_operand = step.operands
+    x_part, w_part = (instruction.part if operand.is_panel else 0 for operand in step.operands)
+    x_layout, w_dtype = slots.layouts["x"], problem.w.dtype
+    depth, pixels = tile["c"] * tile["kh"] * tile["kw"], tile["y"] * tile["x"]
+    b = slots.view(w_operand.name, (depth, tile["n"]), w_dtype, w_part)
+    if tile["kh"] == tile["kw"] == 1:  # the box is the matrix tile
+        a = slots.view(x_operand.name, (slots.tile_rows, depth), problem.x.dtype, x_part)
+        a[pixels:] = 0
+    else:
+        x = slots.view(x_operand.name, x_layout.shape, problem.x.dtype, x_part)
+        slots.fresh("patches")
+        a = slots.view("patches", (slots.tile_rows, depth), problem.x.dtype)
+        a[pixels:] = 0
+        windows = _windows(problem, tile, x, (tile["y"], tile["x"]), (tile["kh"], tile["kw"]))
+        a[:pixels].reshape(windows.shape)[...] = windows
+    accumulator = slots.accumulator(problem.out.dtype)
+    matrix = slots.view("accumulator", (slots.tile_rows, tile["n"]), accumulator.dtype.name)
+    multiply_accumulate(matrix, a, b)
+    size = {name: stop - start for name, (start, stop) in spans_of(step.axes, instruction.at).items()}
+    m, n, k = size["y"] * size["x"], size["n"], size["c"] * size["kh"] * size["kw"]
+    return Work(a[:m, :k].nbytes + b[:k, :n].nbytes, 2, m * n * k, cost.array(step.engine, m, n, k))
+
+
+def _window(slots: StepSlots, problem: Window, instruction: Instruction, cost: CostModel) -> Work | None:
+    step = slots.step
+    tile = {axis.name: axis.tile for axis in step.axes}
+    box = slots.out_box(instruction)
+    y, x, c = box.lengths
+    accumulator = slots.accumulator(problem.out.dtype)[:y, :x, :c]
+    if instruction.stage == "finish":
+        if problem.operation == "avg_pool2d":
+            rows, columns = problem.divisors()
+            row, column = (box.index[problem.x_axes.index(letter)] for letter in "HW")
+            with np.errstate(all="ignore"):
+                accumulator /= np.maximum(np.outer(rows[row], columns[column])[:, :, None], 1).astype(np.float32)
+        return None
+    layout = slots.layouts["x"]
+    span = spans_of(step.axes, instruction.at)
+    kh, kw = (span[name][1] - span[name][0] for name in ("kh", "kw"))
+    held = slots.view("x", layout.shape, problem.x.dtype)
+    windows = _windows(problem, tile, held, (y, x), (kh, kw))[..., :c]
+    weights = None
+    if problem.w is not None:
+        weights = slots.view("w", slots.layouts["w"].shape, problem.w.dtype)[:kh, :kw, :c]
+    reduce_taps(accumulator, windows, weights, problem.is_maximum)
+    operations = math.prod(windows.shape)
+    cycles = cost.lanes(step.engine, operations)
+    if weights is None:
+        return Work(operations * windows.itemsize, 1, 0, cycles)
+    return Work(operations * windows.itemsize + weights.nbytes, 2, operations, cycles)
+
+
+def _softmax(slots: StepSlots, problem: Softmax, instruction: Instruction, cost: CostModel) -> Work:
+    layout = slots.layouts["x"]
+    part = instruction.part if slots.step.operands[0].is_panel else 0
+    x = slots.view("x", layout.shape, problem.type.dtype, part)
+    maximum = slots.view("maximum", layout.shape[:1], "float32")
+    total = slots.view("sum", layout.shape[:1], "float32")
+    if instruction.stage == "maximum":
+        if instruction.at[-1] == 0:
+            maximum[...], total[...] = -np.inf, 0
+        softmax_maximum(maximum, x)
+    elif instruction.stage == "sum":
+        softmax_sum(total, x, maximum)
+    else:
+        clear(slots)
+        with np.errstate(all="ignore"):
+            slots.accumulator(problem.type.dtype)[...] = softmax_powers(x, maximum) / total[:, None]
+    rows, columns = slots.out_box(instruction).lengths
+    return Work(x[:rows, :columns].nbytes, 1, 0, cost.lanes(slots.step.engine, rows * columns))
+
+
+def _elementwise(slots: StepSlots, problem: Elementwise, instruction: Instruction, cost: CostModel) -> Work:
+    step = slots.step
+    node = slots.graph.nodes[step.nodes[0]]
+    slots.fresh("accumulator")
+    box = slots.out_box(instruction)
+    values = [slots.loaded(operand.name) for operand in step.operands]
+    dtype = problem.out.dtype
+    result = apply_elementwise(node.name, node.attrs, values, dtype) if node.is_kernel else values[0]
+    slots.accumulator(dtype)[real(box)] = result
+    return Work(sum(v.nbytes for v in values), len(values), 0, cost.lanes(step.engine, box.elements))
+
+
+def _windows(problem: Contraction | Window, tile: dict[str, int], box: Array, out: Pair, kernel: Pair) -> Array:
+    """The windows of the box in a tile's slot."""
+    rows, columns = problem.rows.steps(tile["kh"]), problem.columns.steps(tile["kw"])
+    return sliding_windows(box, out, kernel, (rows[0], columns[0]), (rows[1], columns[1]))

@@ -1,0 +1,73 @@
+"""What all views share: a question, a few controls, pictures that follow them, errors that are shown and never lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ipywidgets
+import traitlets
+
+from npu_kit_widgets.controls import text_box
+from npu_kit_widgets.markup import error_markup, paragraph
+from npu_kit_widgets.svg_view import SvgView
+
+
+class View(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+    """Base of the explorers: lays out its parts, ties traits to controls, guards callbacks, has a static twin.
+
+    The state of a view is its traits. A control is tied to one, so moving the control and assigning the trait are the
+    same thing. What a view computes from its state runs inside ``_guarded``: an error is shown in the view as text and
+    kept in ``error``, and the pictures stay as they were.
+    """
+
+    error = traitlets.Instance(Exception, allow_none=True)  # what the last change of state raised, None if nothing
+
+    def __init__(self, question: str, controls: Sequence[Any], body: Sequence[Any], pictures: Sequence[SvgView]) -> None:
+        """Lay out the view, from top to bottom.
+
+        Args:
+            question: what the view answers.
+            controls: widgets that change its state.
+            body: everything below them.
+            pictures: those of the pictures in ``body`` that the static twin shows.
+        """
+        self._question = question
+        self._pictures = tuple(pictures)
+        self._alert = text_box()
+        row = ipywidgets.HBox(tuple(controls))
+        row.add_class("npu-controls")
+        super().__init__((text_box(paragraph(question, "question")), row, self._alert, *body))
+        self.add_class("npu-view")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._state()})"
+
+    def _state(self) -> str:
+        """The state in a few words, for ``repr``."""
+        raise NotImplementedError
+
+    def _tie(self, name: str, control: Any) -> None:
+        """Keep the trait ``name`` and the value of ``control`` equal, beginning with the trait's."""
+        traitlets.link((self, name), (control, "value"))
+
+    @contextmanager
+    def _guarded(self, doing: str) -> Iterator[None]:
+        """Show what the block raises, instead of losing it in a log."""
+        try:
+            yield
+        except Exception as error:  # whatever a callable of the notebook raises has to reach the reader
+            self.error = error
+            self._alert.value = error_markup(doing, error, is_first=not any(view.svg for view in self._pictures))
+        else:
+            self.error = None
+            self._alert.value = ""
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        data = super()._repr_mimebundle_(**kwargs)
+        if data is None:
+            return None
+        pictures = [view.picture._repr_html_() for view in self._pictures if view.svg]
+        return {**data, "text/html": "\n".join([paragraph(self._question), *pictures])}
+
