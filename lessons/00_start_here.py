@@ -20,17 +20,15 @@
 # the same: it looks at your installation and says what to mend.
 
 # %%
-import inspect
-
 import npu_kit
-from npu_kit.byoc.doctor import describe, diagnose
+import npu_kit.byoc.doctor as doctor
 from npu_kit import render
-from npu_kit.data import load_digits_data
-from npu_kit.exercises import check
-from npu_kit.render.image_picture import images as draw_images
 from npu_kit.byoc.describe import describe_partition
 from npu_kit.byoc.host import build_for_host
 from npu_kit.byoc.walk import operators_in
+from npu_kit.data import load_digits_data
+from npu_kit.exercises import check
+from npu_kit.render.image_picture import images as draw_images
 from npu_kit.zoo import build
 
 # %% [markdown]
@@ -40,7 +38,7 @@ from npu_kit.zoo import build
 # A C compiler is optional. Look for a line that does not begin with *ok*.
 
 # %%
-print(describe(diagnose()))
+print(doctor.describe(doctor.diagnose()))
 
 # %% [markdown]
 # What still works when something is missing:
@@ -81,23 +79,17 @@ host = build_for_host(model).run(images)
 host.argmax(axis=1), labels
 
 # %% [markdown]
-# If one digit came out wrong: that is the model's mistake, not the compiler's. A backend has to reproduce the model, its
-# mistakes included. Keep this answer in mind.
+# If one digit came out wrong: that is the model's mistake, not the compiler's. A backend has to reproduce the model,
+# its mistakes included.
 #
-# Now the NPU. These are the operators of the model. One of them computes nothing, it only looks at the same numbers in
-# another shape. Which?
+# **Predict.** Now the NPU. One of the model's operators computes nothing: it only shows the same numbers in another
+# shape, and the NPU leaves it to the host. Run the cell to see them all, put the name where the `...` is, run again.
 
 # %%
-sorted(operators_in(model))
-
-# %% [markdown]
-# **Predict.** The NPU has no pattern for that operator, so it stays on the host. Write its full name as text where the
-# `...` is, then run the cell: it says *not done yet*, *wrong* or *right*, and it never stops the notebook.
-
-# %%
+print(*sorted(operators_in(model)), sep="\n")
 ### BEGIN SOLUTION
 host_operator = "relax.reshape"
-### STUB host_operator = ...  # "relax.something"
+### STUB host_operator = ...  # one of these, as text: "relax.add"
 ### END SOLUTION
 check("start.host_operator", host_operator)
 
@@ -274,10 +266,3 @@ def host_reasons(report):
 
 
 check("start.host_reasons", host_reasons)
-
-# %% [markdown]
-# Where to go from here: lesson 01 makes the patterns. If you wonder how much of the kit you just ran, ask Python. This is
-# the whole of `compile`; the lessons that follow open each of its lines.
-
-# %%
-print(inspect.getsource(npu_kit.compile))

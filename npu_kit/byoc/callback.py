@@ -62,8 +62,8 @@ def call_through(function: Callable[..., Result], *arguments: Any) -> Result:
 def _is_lost_interrupt(raised: BaseException) -> bool:
     """Whether ``raised`` is what TVM makes of a Ctrl-C that came while its own code ran.
 
-    Python delivers that at the entry of the next callback, before the ``try`` in it; a KeyboardInterrupt has no message,
-    and nothing else that is raised there has none.
+    Python delivers that at the entry of the next callback, before the ``try`` in it. A KeyboardInterrupt has no
+    message, and nothing else that is raised there has none.
     """
     return type(raised) is RuntimeError and not str(raised) and threading.current_thread() is threading.main_thread()
 

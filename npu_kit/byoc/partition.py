@@ -14,7 +14,7 @@ from npu_kit.byoc.explain import explain
 from npu_kit.byoc.matching import Recorder, watch
 from npu_kit.byoc.normalize import prepare
 from npu_kit.byoc.operators import required_operators
-from npu_kit.byoc.patterns import pattern_table
+from npu_kit.byoc.patterns import pattern_rows
 from npu_kit.byoc.report import Partition
 from npu_kit.byoc.walk import model_functions, operators_in, walk
 from npu_kit.errors import PartitionError
@@ -52,7 +52,7 @@ def partition(
     machine = load_spec(spec)
     prepared = prepare(mod)
     recorder = Recorder()
-    watched = watch(pattern_table(machine) if patterns is None else patterns, recorder)
+    watched = watch(pattern_rows(machine) if patterns is None else patterns, recorder)
     # Each pattern costs a pass over the module, and most patterns of a table need operators that a model lacks.
     present = operators_in(prepared)
     possible = [pattern for pattern in watched if required_operators(pattern.pattern) <= present]

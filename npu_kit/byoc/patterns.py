@@ -34,6 +34,7 @@ from npu_kit.hw.spec import NpuSpec
 PREFIX = "example_npu."
 
 Built = tuple[Any, dict[str, Any]]  # a dataflow pattern and its labelled parts
+Row = tuple[str, Any, dict[str, Any], Callable[[Any], bool]]
 Stage = Callable[[Any, dict[str, Any]], Any]  # puts one more operation behind a pattern, and labels its parts
 
 
@@ -71,6 +72,15 @@ def _bias(pattern: Any, labels: dict[str, Any]) -> Any:
     return is_op("relax.add")(pattern, labels["bias"]) | is_op("relax.add")(labels["bias"], pattern)
 
 
+def _dequantized_bias(pattern: Any, labels: dict[str, Any]) -> Any:
+    labels["bias"] = _dequantize()
+    return is_op("relax.add")(pattern, labels["bias"]) | is_op("relax.add")(labels["bias"], pattern)
+
+
+def _dequantize() -> Any:
+    return is_op("relax.dequantize")(wildcard(), wildcard(), wildcard())
+
+
 def _batch_norm(pattern: Any, labels: dict[str, Any]) -> Any:
     return is_op("relax.nn.batch_norm")(pattern, wildcard(), wildcard(), wildcard(), wildcard())
 
@@ -97,6 +107,7 @@ STAGES: Mapping[str, tuple[tuple[Stage, ...], str, tuple[Check, ...]]] = {
     # name: (one builder per operand order that has to be tried on its own, operators, checks)
     "bias": ((_bias,), "relax.add", (check_bias,)),
     "bn": ((_batch_norm,), "relax.nn.batch_norm", ()),
+    "dequantized_bias": ((_dequantized_bias, _bias), "relax.add", (check_bias,)),
     "residual": ((_residual, _residual_first), "relax.add", (check_residual,)),
     "relu": ((_relu,), "relax.nn.relu", ()),
     "activation": ((_activation,), " | ".join(ACTIVATIONS), ()),
@@ -131,9 +142,12 @@ TAILS: tuple[tuple[str, ...], ...] = (
     ("bias",),
 )
 
-QUANTIZED: tuple[tuple[str, tuple[str, ...]], ...] = (
-    # dequantize every operand, anchor, tail, quantize: what an integer kernel computes in one go
-    *((anchor, tail) for tail in (("bias", "activation"), ("bias",), ("activation",), ()) for anchor in ANCHORS),
+# Dequantize every operand, anchor, tail, quantize: what an integer kernel computes in one go.
+QUANTIZED_TAILS: tuple[tuple[str, ...], ...] = (
+    ("dequantized_bias", "activation"),
+    ("dequantized_bias",),
+    ("activation",),
+    (),
 )
 
 SINGLES: tuple[tuple[str, str, str, int, str, tuple[Check, ...]], ...] = (
@@ -175,12 +189,12 @@ def pattern_table(spec: NpuSpec | str = "example") -> list[FusionPattern]:
 
     A row with several operand orders gives several patterns of one name.
     """
-    machine = load_spec(spec)
-    return [
-        FusionPattern(info.name, *build(), _bind_checks(info.checks, machine))
-        for info in _INFOS
-        for build in info.builds
-    ]
+    return [FusionPattern(*row) for row in pattern_rows(load_spec(spec))]
+
+
+def pattern_rows(spec: NpuSpec) -> list[Row]:
+    """The same as tuples ``(name, pattern, labels, check)``, in which a check is still a Python function."""
+    return [(info.name, *build(), _bind_checks(info.checks, spec)) for info in _INFOS for build in info.builds]
 
 
 def register(spec: NpuSpec | str = "example") -> list[str]:
@@ -192,9 +206,9 @@ def register(spec: NpuSpec | str = "example") -> list[str]:
     Returns:
         the registered names, in order of priority.
     """
-    table = pattern_table(spec)
-    register_patterns([(p.name, p.pattern, p.annotation_patterns, p.check) for p in reversed(table)])
-    return [pattern.name for pattern in table]
+    rows = pattern_rows(load_spec(spec))
+    register_patterns(list(reversed(rows)))
+    return [name for name, *_ in rows]
 
 
 def _bind_checks(checks: tuple[Check, ...], spec: NpuSpec) -> Callable[[Any], bool]:
@@ -207,10 +221,8 @@ def _bind_checks(checks: tuple[Check, ...], spec: NpuSpec) -> Callable[[Any], bo
 def _chain(op: str, stages: tuple[Stage, ...], quantized: bool = False) -> Callable[[], Built]:
     """A builder of: anchor ``op``, then ``stages`` in order; between dequantize and quantize where ``quantized``."""
 
-    def operand() -> Any:
-        return is_op("relax.dequantize")(wildcard(), wildcard(), wildcard()) if quantized else wildcard()
-
     def build() -> Built:
+        operand = _dequantize if quantized else wildcard
         anchor = is_op(op)(operand(), operand())
         labels = {"anchor": anchor}
         pattern = anchor
@@ -239,10 +251,11 @@ def _fused(anchor: str, tail: tuple[str, ...], quantized: bool = False) -> Patte
     tail_ops = tuple(STAGES[name][1] for name in tail)
     tail_checks = tuple(check for name in tail for check in STAGES[name][2])
     ops = ("relax.dequantize", op, *tail_ops, "relax.quantize") if quantized else (op, *tail_ops)
-    words = ", ".join((anchor, *tail))
+    words = [name.removeprefix("dequantized_") for name in (anchor, *tail)]
+    listed = ", ".join(["dequantize", *words, "quantize"] if quantized else words)
     return PatternInfo(
-        name=PREFIX + "_".join((*(["quantized"] if quantized else []), anchor, *tail, "fused")),
-        summary=f"dequantize, {words}, quantize in one composite" if quantized else f"{words} in one composite",
+        name=PREFIX + "_".join(["quantized", *words, "fused"] if quantized else [*words, "fused"]),
+        summary=f"{listed} in one composite",
         ops=ops,
         engine=engine,
         builds=tuple(_chain(op, stages, quantized) for stages in _orders(tail)),
@@ -259,7 +272,7 @@ def _single(name: str, op: str, engine: str, operands: int, summary: str, checks
 
 
 _INFOS = (
-    *(_fused(anchor, tail, quantized=True) for anchor, tail in QUANTIZED),
+    *(_fused(anchor, tail, quantized=True) for tail in QUANTIZED_TAILS for anchor in ANCHORS),
     *(_fused(anchor, tail) for tail in TAILS for anchor in ANCHORS if "bn" not in tail or anchor != "matmul"),
     *(_single(*row) for row in SINGLES),
 )

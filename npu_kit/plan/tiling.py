@@ -15,7 +15,7 @@ from npu_kit.plan.geometry import Contraction, Elementwise, Softmax, Window
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis
 
-CHUNK_TARGET = 128  # products summed in one pass through the array: four tiles deep at 32x32; illustrative
+CHUNK_TARGET = 256  # products summed in one pass through the array: eight tiles deep at 32x32; illustrative
 CHUNK_LIMIT = 256  # 256 products of two uint8 values still sum exactly in float32: 256 * 255 * 255 < 2**24
 
 

@@ -13,9 +13,10 @@ from npu_kit.render.svg import Canvas
 # One tint per composite, in turn; the label beside it carries the name, so a tint that comes back means nothing.
 _TINTS = ("#CFE5F3", "#FBE3B5", "#CDEBDF", "#F1D9E7", "#F7F1AE", "#E3D3C8")
 
-_WIDTH, _TOP, _ROW, _GAP = 720, 58, 30, 4
-_COLUMNS = (14.0, 46.0, 196.0, 300.0, 452.0)  # number, operation, variable, result, composite
-_RAIL = 440.0  # where a composite's bar stands
+_WIDTH, _TOP, _ROW, _GAP = 820, 58, 30, 4
+_COLUMNS = (14.0, 42.0, 164.0, 254.0, 410.0)  # number, operation, variable, result, composite
+_RAIL = 398.0  # where a composite's bar stands
+_NOTE = 96.0
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ def _draw_row(canvas: Canvas, row: CallRow, top: float, tint: str, continues: bo
             canvas.rect(_RAIL, start, 5, top + height - start, fill=theme.TEXT)
         if not continues:
             label = row.composite or "host"
-            canvas.text(composite, y, label, width=_WIDTH - composite - 16 - 92, bold=bool(row.composite))
-            canvas.text(_WIDTH - 14, y, row.note, size=theme.SIZE_SMALL, anchor="end", width=88)
+            canvas.text(composite, y, label, width=_WIDTH - composite - 22 - _NOTE, bold=bool(row.composite))
+            canvas.text(_WIDTH - 14, y, row.note, size=theme.SIZE_SMALL, anchor="end", width=_NOTE)
 
 
 def _description(rows: Sequence[CallRow]) -> str:

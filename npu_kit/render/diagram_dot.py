@@ -16,6 +16,7 @@ from npu_kit.render.diagram import Arrow, Box, Diagram, Group, verify_diagram
 from npu_kit.render.format import clean, shorten
 from npu_kit.render.text import text_width
 
+_SIZE = 12
 _TITLE_CHARACTERS = 36
 _ROW_CHARACTERS = 46
 _NOTE_LINES = 3
@@ -30,8 +31,8 @@ def to_dot(diagram: Diagram) -> str:
     """
     verify_diagram(diagram)
     dot = graphviz.Digraph(name="diagram")
-    dot.attr(bgcolor="white", fontname=theme.DOT_FONT, fontsize="12", nodesep="0.2", ranksep="0.3", pad="0.1")
-    dot.attr("node", shape="box", fontname=theme.DOT_FONT, fontsize="12", margin="0.06,0.04", height="0.2", width="0.2")
+    dot.attr(bgcolor="white", fontname=theme.DOT_FONT, fontsize=str(_SIZE), nodesep="0.2", ranksep="0.3", pad="0.1")
+    dot.attr("node", shape="box", fontname=theme.DOT_FONT, fontsize=str(_SIZE), margin="0.06,0.04", height="0.2", width="0.2")
     dot.attr("edge", fontname=theme.DOT_FONT, fontsize="10", color=theme.MUTED, fontcolor=theme.MUTED, arrowsize="0.7")
     names = {box.key: f"n{i}" for i, box in enumerate(diagram.boxes)}
     clusters = {group.key: f"cluster_{i}" for i, group in enumerate(diagram.groups)}
@@ -61,7 +62,7 @@ def _group_style(group: Group) -> dict[str, str]:
 
 def _group_label(group: Group) -> _Element:
     is_inner = group.kind == "composite"
-    return _line(group.title, 60, bold=not is_inner, size=10 if is_inner else 12)
+    return _line(group.title, 60, bold=not is_inner, size=10 if is_inner else _SIZE)
 
 
 def _box_style(box: Box) -> dict[str, str]:
@@ -93,13 +94,13 @@ def swatch_of(box: Box) -> theme.Swatch:
 
 def _box_label(box: Box) -> _Element:
     """A table: the title beside a chip that names the engine or place in words, then one small line per row."""
-    table = _Element("TABLE", BORDER="0", CELLBORDER="0", CELLSPACING="0", CELLPADDING="2")
+    table = _Element("TABLE", BORDER="0", CELLSPACING="0")
     head = ElementTree.SubElement(table, "TR")
     head.append(_line(box.title, _TITLE_CHARACTERS, bold=box.kind != "constant"))
     swatch, chip = swatch_of(box), box.engine or box.place or box.kind
     ElementTree.SubElement(head, "TD", WIDTH="4")
     cell = ElementTree.SubElement(head, "TD", BGCOLOR=swatch.fill, STYLE="rounded")
-    ElementTree.SubElement(cell, "FONT", {"COLOR": swatch.ink, "POINT-SIZE": "9"}).text = f" {clean(chip)} "
+    ElementTree.SubElement(cell, "FONT", {"COLOR": swatch.ink, "POINT-SIZE": "9"}).text = f" {shorten(chip, 16)} "
     lines = [(row, "") for row in box.rows]
     lines += [(line, theme.ATTENTION_INK) for line in _wrap(box.note)]
     for line, color in lines:
@@ -115,7 +116,7 @@ def _wrap(note: str) -> list[str]:
     return lines
 
 
-def _line(text: str, limit: int, *, bold: bool = False, size: int = 12, color: str = "", columns: int = 1) -> _Element:
+def _line(text: str, limit: int, *, bold: bool = False, size: int = _SIZE, color: str = "", columns: int = 1) -> _Element:
     """A cell with one line of text, at least as wide as the text: graphviz-pure takes non-ASCII letters for spaces."""
     shown = shorten(text, limit).strip() or "(unnamed)"
     cell = _Element("TD", ALIGN="LEFT")
@@ -123,8 +124,9 @@ def _line(text: str, limit: int, *, bold: bool = False, size: int = 12, color: s
         cell.set("COLSPAN", str(columns))
     if not shown.isascii():
         cell.set("WIDTH", f"{text_width(shown, size, bold):.0f}")
-    font = ElementTree.SubElement(cell, "FONT", {"POINT-SIZE": str(size)} | ({"COLOR": color} if color else {}))
-    (ElementTree.SubElement(font, "B") if bold else font).text = shown
+    attributes = ({"POINT-SIZE": str(size)} if size != _SIZE else {}) | ({"COLOR": color} if color else {})
+    inner = ElementTree.SubElement(cell, "FONT", attributes) if attributes else cell
+    (ElementTree.SubElement(inner, "B") if bold else inner).text = shown
     return cell
 
 
@@ -136,7 +138,7 @@ def _edge_label(arrow: Arrow) -> dict[str, str]:
 def _html(element: _Element) -> str:
     """The element as an HTML-like label; a lone cell becomes its own table."""
     if element.tag == "TD":
-        table = _Element("TABLE", BORDER="0", CELLBORDER="0", CELLSPACING="0", CELLPADDING="1")
+        table = _Element("TABLE", BORDER="0", CELLSPACING="0")
         ElementTree.SubElement(table, "TR").append(element)
         element = table
     return f"<{ElementTree.tostring(element, encoding='unicode', short_empty_elements=False)}>"

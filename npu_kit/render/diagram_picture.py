@@ -40,7 +40,7 @@ def draw(diagram: Diagram) -> Picture:
     verify_diagram(diagram)
     smaller = simplify(diagram, MAX_BOXES)
     if len(smaller.boxes) > MAX_BOXES:
-        return _draw_outline(diagram, f"{number_of(len(smaller.boxes), 'box')[:-1]}es are too many to draw")
+        return _draw_outline(diagram, f"{len(smaller.boxes):,} boxes are too many to draw")
     try:
         svg = render_dot(to_dot(smaller))
     except DotTimeout as error:

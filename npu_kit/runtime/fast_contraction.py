@@ -19,7 +19,7 @@ from npu_kit.runtime.packing import box_sums, image_windows, pad_images
 from npu_kit.trace.counters import Counters
 
 Array = NDArray[Any]
-BLOCK_BYTES = 4 << 20  # packed tiles computed at once: about what a core's caches hold
+BLOCK_BYTES = 2 << 20  # packed tiles computed at once: about what a core's caches hold
 
 
 class FastContraction:

@@ -69,3 +69,15 @@ def require_one_of(what: str, value: Any, known: Sequence[Any]) -> Any:
     if value not in known:
         raise traitlets.TraitError(f"no {what} {value!r}: there are {', '.join(map(repr, known))}")
     return value
+
+
+def side_by_side(picture: Any, panel: Any, picture_width: str, panel_width: str) -> Any:
+    """A picture and a panel of text beside it; below it where the page is too narrow for both."""
+    picture.layout.flex, panel.layout.flex = f"2 1 {picture_width}", f"1 1 {panel_width}"
+    picture.layout.min_width = panel.layout.min_width = "0"
+    return ipywidgets.HBox((picture, panel), layout={"flex_flow": "row wrap", "align_items": "flex-start", "gap": "8px"})
+
+
+def column(*parts: Any) -> Any:
+    """Parts below each other."""
+    return ipywidgets.VBox(parts)
