@@ -140,6 +140,7 @@ class _Description:
             note=_why(row) if row and not is_on_npu else "",
             tooltip=_tooltip(name or title, words, row),
             group=place.group,
+            key=row.span if row else "",
         )
         for tensor in (tensor for value in inputs for tensor in _tensors(value)):
             self.arrow(tensor, key)
@@ -150,8 +151,10 @@ class _Description:
         label = "" if self.kinds[tensor.box] in ("input", "constant") else tensor.type
         self.arrows.append(Arrow(tensor.box, target, label, tensor.type))
 
-    def box(self, kind: str, title: str, rows: tuple[str, ...] = (), **more: str) -> str:
-        key = f"box {len(self.boxes)}"
+    def box(self, kind: str, title: str, rows: tuple[str, ...] = (), key: str = "", **more: str) -> str:
+        """Add a box; its key is its call's span, by which a view finds it, or a new one where there is no such call."""
+        if not key or key in self.kinds:
+            key = f"box {len(self.boxes)}"
         self.kinds[key] = kind
         self.boxes.append(Box(key, kind, title, rows, **more))  # type: ignore[arg-type]  # more holds str fields only
         return key

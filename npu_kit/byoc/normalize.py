@@ -97,7 +97,8 @@ def _parts(expr: Any) -> Iterator[Any]:
 def _passes(mod: IRModule) -> Iterator[Any]:
     yield relax.transform.Normalize()
     if all(is_model_function(f) for f in mod.functions.values() if isinstance(f, relax.Function)):
-        # Where a backend has taken parts already, inlining would put its functions back into the model.
+        # Where a backend has taken parts already, these two would put its functions back into the model.
+        yield relax.transform.LambdaLift()
         yield relax.transform.InlinePrivateFunctions()
     yield relax.transform.ConvertToDataflow(min_size=1)
     yield relax.transform.DeadCodeElimination()

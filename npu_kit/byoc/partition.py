@@ -56,16 +56,12 @@ def partition(
     # Each pattern costs a pass over the module, and most patterns of a table need operators that a model lacks.
     present = operators_in(prepared)
     possible = [pattern for pattern in watched if required_operators(pattern.pattern) <= present]
-    obstacle = "merge is 'never'" if merge == "never" else _merge_obstacle(prepared)
-    if obstacle and merge == "always":
-        raise PartitionError("cannot merge composites into regions", obstacle, "merge='safe': one region per composite.")
-    fused = _fuse(prepared, possible, bind_constants, one_by_one=bool(obstacle), recorder=recorder)
-    partitioned = fused if obstacle else _merge(fused)
-    report, regions = explain(prepared, partitioned, watched, recorder)
+    module, obstacle = _cut(prepared, possible, merge, bind_constants, recorder)
+    report, regions = explain(prepared, module, watched, recorder)
     return Partition(
         original=mod,
         prepared=prepared,
-        module=partitioned,
+        module=module,
         spec=machine,
         regions=regions,
         report=report,
@@ -74,15 +70,34 @@ def partition(
     )
 
 
-def _fuse(mod: IRModule, patterns: Sequence[Any], bind_constants: bool, one_by_one: bool, recorder: Recorder) -> IRModule:
+def _cut(
+    prepared: IRModule, patterns: Sequence[Any], merge: str, bind_constants: bool, recorder: Recorder
+) -> tuple[IRModule, str]:
+    """The partitioned module, and why its composites are not merged, "" if they are."""
+    obstacle = "merge is 'never'" if merge == "never" else _merge_obstacle(prepared)
+    if not obstacle:
+        fused = _fuse(prepared, patterns, bind_constants, False, recorder)
+        try:
+            return _merge(fused), ""
+        except Exception as error:  # whatever TVM raises: the other way to cut always works
+            obstacle = f"TVM's merging raised {type(error).__name__}, {_last_line(error)}"
+    if merge == "always":
+        raise PartitionError("cannot merge composites into regions", obstacle, "merge='safe' for one region each.")
+    return _fuse(prepared, patterns, bind_constants, True, recorder), obstacle
+
+
+def _fuse(
+    mod: IRModule, patterns: Sequence[Any], bind_constants: bool, one_by_one: bool, recorder: Recorder
+) -> IRModule:
+    """Group what matches into composites; where ``one_by_one``, wrap each in a region of its own."""
     fuse = FuseOpsByPattern(patterns, bind_constants=bind_constants, annotate_codegen=one_by_one)
     try:
         return fuse(mod)
     except Exception as error:
         if recorder.error is not None:
             raise recorder.error from None
-        why = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-        raise PartitionError("the patterns cannot be fused", why, "accept only matches without leaks.") from error
+        hint = "a check with npu_kit.byoc.checks.check_flow, which refuses matches that something else reads."
+        raise PartitionError("the patterns cannot be fused", _last_line(error), hint) from error
 
 
 def _merge(mod: IRModule) -> IRModule:
@@ -106,8 +121,11 @@ def _merge_obstacle(mod: IRModule) -> str:
             return f"merging does not know If, and {bound.var.name} is one"
         if isinstance(bound.value, relax.Function):
             return f"merging does not know inner functions, and {bound.var.name} is one"
-        if isinstance(bound.value, relax.Call) and entry.same_as(bound.value.op):
-            return f"{entry.name_hint} calls itself"
+        if isinstance(bound.value, relax.Call):
+            if entry.same_as(bound.value.op):
+                return f"{entry.name_hint} calls itself"
+            if any(isinstance(argument, relax.StringImm) for argument in bound.value.args):
+                return f"merging does not know text as an argument, and {bound.var.name} has one"
     if entry.name_hint != "main" and any(var.name_hint == "main" for var in mod.get_global_vars()):
         return "merging works on a function called main, and that name belongs to a TensorIR function here"
     return ""
@@ -122,3 +140,8 @@ def _rename(mod: IRModule, old: str, new: str) -> IRModule:
             var, function = ir.GlobalVar(new), function.with_attr("global_symbol", new)
         functions[var] = function
     return IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _last_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__

@@ -26,6 +26,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tvm_ffi
 from tvm import ir, relax, tirx, topi
 from tvm.ir import IRModule
@@ -147,40 +148,50 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
     def extremum_of(self, call: Any) -> Any | None:
         """The Relax operator that a ``call_tir`` computes, if that is a maximum or a minimum."""
         function = self.mod[call.args[0]]
+        stored = _stored_value(function)
         operands = [self.constant_or_self(field) for field in call.args[1].fields]
-        if len(operands) == 1:
-            number = _stored_number(function)
-            if number is None:
-                return None
-            te_operands, operands = (operands[0], number), [*operands, relax.const(number, dtype_of(operands[0]))]
-        else:
-            te_operands = tuple(operands)
-        if len(operands) != 2 or not all(isinstance(operand.ty, relax.TensorType) for operand in operands):
+        if not isinstance(stored, tirx.Max | tirx.Min) or not operands or dtype_of(operands[0]) != dtype_of(call):
             return None
-        for te_function, op in ((topi.maximum, relax.op.maximum), (topi.minimum, relax.op.minimum)):
-            # Equal in structure to what TVM writes for the operator: then it computes the operator.
-            if tvm_ffi.structural_equal(function, _as_tir(te_function, te_operands)):
-                return self.builder_.normalize(op(*operands))
-        return None
+        others = operands
+        if len(operands) == 1 and isinstance(stored.b, tirx.FloatImm | tirx.IntImm):
+            others = [operands[0], stored.b.value]
+            operands.append(relax.const(stored.b.value, dtype_of(call)))
+        if len(operands) != 2 or not _broadcast_to(operands, shape_of(call)):
+            return None
+        is_maximum = isinstance(stored, tirx.Max)
+        # Equal in structure to what TVM writes for the operator: then it computes the operator.
+        if not tvm_ffi.structural_equal(function, _as_tir(topi.maximum if is_maximum else topi.minimum, others)):
+            return None
+        return self.builder_.normalize((relax.op.maximum if is_maximum else relax.op.minimum)(*operands))
 
 
-def _as_tir(te_function: Any, operands: tuple[Any, ...]) -> Any:
+def _as_tir(te_function: Any, operands: list[Any]) -> Any:
+    """The TensorIR function that TVM writes for ``te_function`` of tensors like ``operands``, and of numbers."""
     builder = relax.BlockBuilder()
-    variables = [relax.Var("x", e.ty) if isinstance(e, ir.Expr) and not isinstance(e, relax.Var) else e for e in operands]
-    call = builder.call_te(te_function, *variables)
-    return builder.get()[call.args[0]]
+    given = [relax.Var("x", operand.ty) if isinstance(operand, ir.Expr) else operand for operand in operands]
+    return builder.get()[builder.call_te(te_function, *given).args[0]]
 
 
-def _stored_number(function: Any) -> float | int | None:
-    """The number in a PrimFunc that stores ``max(x[...], number)`` or the like; None if it has another form."""
+def _stored_value(function: Any) -> Any:
+    """What the innermost statement of a TensorIR function stores, None where loops and blocks hold more than that."""
     statement = function.body
     while not isinstance(statement, tirx.BufferStore):
-        inner = getattr(statement, "block", None) or getattr(statement, "body", None)
-        if inner is None:
+        inner = getattr(statement, "block", None)
+        statement = getattr(statement, "body", None) if inner is None else inner
+        if statement is None:
             return None
-        statement = inner
-    number = getattr(statement.value, "b", None)
-    return number.value if isinstance(number, tirx.FloatImm | tirx.IntImm) else None
+    return statement.value
+
+
+def _broadcast_to(operands: list[Any], shape: tuple[int, ...] | None) -> bool:
+    shapes = [shape_of(operand) for operand in operands]
+    known = [given for given in shapes if given is not None]
+    if shape is None or len(known) != len(operands):
+        return False
+    try:
+        return bool(np.broadcast_shapes(*known) == shape)
+    except ValueError:
+        return False
 
 
 def _bound_of(call: Any) -> _Bound | None:

@@ -32,7 +32,9 @@ def to_dot(diagram: Diagram) -> str:
     verify_diagram(diagram)
     dot = graphviz.Digraph(name="diagram")
     dot.attr(bgcolor="white", fontname=theme.DOT_FONT, fontsize=str(_SIZE), nodesep="0.2", ranksep="0.3", pad="0.1")
-    dot.attr("node", shape="box", fontname=theme.DOT_FONT, fontsize=str(_SIZE), margin="0.06,0.04", height="0.2", width="0.2")
+    dot.attr(
+        "node", shape="box", fontname=theme.DOT_FONT, fontsize=str(_SIZE), margin="0.06,0.04", height="0.2", width="0.2"
+    )
     dot.attr("edge", fontname=theme.DOT_FONT, fontsize="10", color=theme.MUTED, fontcolor=theme.MUTED, arrowsize="0.7")
     names = {box.key: f"n{i}" for i, box in enumerate(diagram.boxes)}
     clusters = {group.key: f"cluster_{i}" for i, group in enumerate(diagram.groups)}
@@ -116,7 +118,9 @@ def _wrap(note: str) -> list[str]:
     return lines
 
 
-def _line(text: str, limit: int, *, bold: bool = False, size: int = _SIZE, color: str = "", columns: int = 1) -> _Element:
+def _line(
+    text: str, limit: int, *, bold: bool = False, size: int = _SIZE, color: str = "", columns: int = 1
+) -> _Element:
     """A cell with one line of text, at least as wide as the text: graphviz-pure takes non-ASCII letters for spaces."""
     shown = shorten(text, limit).strip() or "(unnamed)"
     cell = _Element("TD", ALIGN="LEFT")

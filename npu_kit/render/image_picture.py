@@ -53,7 +53,9 @@ def _to_grey(array: NDArray[Any], number: int) -> NDArray[Any]:
     grey = array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array
     if grey.ndim != 2 or not 1 <= max(grey.shape) <= MAX_SIDE or 0 in grey.shape:
         shape = "x".join(map(str, array.shape))
-        raise RenderError(f"cannot draw image {number} of shape {shape}", f"it takes 1 to {MAX_SIDE} by {MAX_SIDE} pixels")
+        raise RenderError(
+            f"cannot draw image {number} of shape {shape}", f"it takes 1 to {MAX_SIDE} by {MAX_SIDE} pixels"
+        )
     return np.clip(np.nan_to_num(grey), 0, 1)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from npu_kit.errors import RenderError
 from npu_kit.hw.spec import MemoryTier
 from npu_kit.plan.ir import Plan
 from npu_kit.render import theme
-from npu_kit.render.format import format_bytes, format_share
+from npu_kit.render.format import format_bytes, format_share, number_of
 from npu_kit.render.picture import Picture
 from npu_kit.render.svg import Canvas
 from npu_kit.render.text import text_width
@@ -43,12 +44,17 @@ def occupancy(plan: Plan, *, step: int | None = None, title: str = "Memory in us
         plan: a verified plan.
         step: index of a step to mark, None for none.
         title: the heading.
+
+    Raises:
+        RenderError: the plan has no such step.
     """
+    if step is not None and not 0 <= step < len(plan.steps):
+        raise RenderError(f"no step {step}", f"the plan has {number_of(len(plan.steps), 'step')}, counted from 0")
     levels = levels_of(plan)
     near, far = levels[:-1], levels[-1]
     bottom = _TOP + _PANEL * len(near)
     canvas = Canvas(_WIDTH, bottom + 64, title, "; ".join(map(_sentence, levels)))
-    canvas.text(12, 24, title, size=theme.SIZE_TITLE, bold=True)
+    canvas.text(12, 24, title, size=theme.SIZE_TITLE, bold=True, width=_WIDTH - 24)
     width = (_WIDTH - _LEFT - _RIGHT) / max(1, len(plan.steps))
     if step is not None:
         canvas.rect(

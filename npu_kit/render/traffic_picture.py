@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from npu_kit.errors import RenderError
 from npu_kit.render import theme
-from npu_kit.render.format import clean, format_bytes, format_share
+from npu_kit.render.format import format_bytes, format_share, shorten
 from npu_kit.render.picture import Picture
 from npu_kit.render.svg import Canvas
 
@@ -34,13 +34,13 @@ def traffic(
     """
     if not 1 <= len(runs) <= len(_HATCHES):
         raise RenderError(f"cannot compare {len(runs)} runs", f"the picture has room for 1 to {len(_HATCHES)}")
-    totals = {clean(name): _drawn(total, with_registers) for name, total in runs.items()}
+    totals = {shorten(name, 60): _drawn(total, with_registers) for name, total in runs.items()}
     boundaries = sorted({key for total in totals.values() for key in total}, key=lambda key: (-_depth(key), key[::-1]))
     largest = max((value for total in totals.values() for value in total.values()), default=1)
     block = _BAR * len(totals) + 14
     bottom = _TOP + block * max(1, len(boundaries))
     canvas = Canvas(_WIDTH, bottom + 40 + 20 * len(totals), title, _sentences(totals))
-    canvas.text(12, 24, title, size=theme.SIZE_TITLE, bold=True)
+    canvas.text(12, 24, title, size=theme.SIZE_TITLE, bold=True, width=_WIDTH - 24)
     scale = (_WIDTH - _LEFT - _RIGHT) / largest
     for number, boundary in enumerate(boundaries):
         _draw_boundary(canvas, boundary, totals, _TOP + number * block, scale)

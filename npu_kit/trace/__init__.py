@@ -1,0 +1,1 @@
+"""What a run leaves behind: events and totals, in one form for the forecast and for the run."""

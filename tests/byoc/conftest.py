@@ -43,6 +43,24 @@ def emit_chain():
     return emit
 
 
+# TVM's default without StaticPlanBlockMemory, which makes a module with two operations in a branch of an If crash.
+_PIPELINE = tvm.transform.Sequential(
+    [
+        relax.transform.LegalizeOps(),
+        relax.transform.RewriteDataflowReshape(),
+        relax.transform.ToNonDataflow(),
+        relax.transform.RemovePurityChecking(),
+        relax.transform.CallTIRRewrite(),
+        relax.transform.LowerAllocTensor(),
+        relax.transform.KillAfterLastUse(),
+        relax.transform.LowerRuntimeBuiltin(),
+        relax.transform.ComputePrimValue(),
+        relax.transform.VMShapeLower(),
+        relax.transform.AttachGlobalSymbol(),
+    ]
+)
+
+
 @mutator
 class _WithoutBackend(PyExprMutator):
     """Region and composite functions become plain functions, which TVM can build."""
@@ -68,8 +86,9 @@ def run_on_host():
         return relax.transform.LambdaLift()(copy)
 
     def run(mod, *arrays, entry="main"):
-        machine = relax.VirtualMachine(relax.build(plain(mod), "llvm"), tvm.cpu())
-        return _to_numpy(machine[entry](*(tvm.runtime.tensor(np.ascontiguousarray(array)) for array in arrays)))
+        executable = relax.build(plain(mod), "llvm", relax_pipeline=_PIPELINE)
+        machine = relax.VirtualMachine(executable, tvm.cpu())
+        return _to_numpy(machine[entry](*(tvm.runtime.tensor(np.array(array, order="C")) for array in arrays)))
 
     return run
 

@@ -10,8 +10,18 @@ from pictures import HOSTILE_NAMES, SVG, check, parse, tooltips, words
 
 from npu_kit import render
 from npu_kit.errors import RenderError
-from npu_kit.render import Arrow, Box, Diagram, Group, bundle_constants, collapse, hide_constants, outline, to_dot
-from npu_kit.render import diagram_picture
+from npu_kit.render import (
+    Arrow,
+    Box,
+    Diagram,
+    Group,
+    bundle_constants,
+    collapse,
+    diagram_picture,
+    hide_constants,
+    outline,
+    to_dot,
+)
 from npu_kit.render.diagram_edit import simplify
 from npu_kit.render.dot import DotTimeout, render_dot
 from npu_kit.render.format import shorten
@@ -126,9 +136,7 @@ def test_a_highlighted_box_differs_by_more_than_colour(model: Diagram) -> None:
         (lambda d: replace(d, groups=(*d.groups, Group("new", "zone", "t"))), "zone"),
     ],
 )
-def test_a_broken_diagram_is_refused_by_name(
-    model: Diagram, change: Callable[[Diagram], Diagram], key: str
-) -> None:
+def test_a_broken_diagram_is_refused_by_name(model: Diagram, change: Callable[[Diagram], Diagram], key: str) -> None:
     with pytest.raises(RenderError, match=repr(key)):
         to_dot(change(model))
 
@@ -137,8 +145,18 @@ def test_collapsing_composites(model: Diagram) -> None:
     small = collapse(model, "composite")
     assert [box.key for box in small.boxes] == ["x", "exp", "dense", "bn", "out"]
     dense = small.boxes[2]
-    assert (dense.kind, dense.title, dense.rows, dense.engine) == ("group", "npu.dense#0", ("1 operation", "matrix"), "matrix")
-    assert [(a.source, a.target) for a in small.arrows] == [("x", "exp"), ("exp", "dense"), ("dense", "bn"), ("bn", "out")]
+    assert (dense.kind, dense.title, dense.rows, dense.engine) == (
+        "group",
+        "npu.dense#0",
+        ("1 operation", "matrix"),
+        "matrix",
+    )
+    assert [(a.source, a.target) for a in small.arrows] == [
+        ("x", "exp"),
+        ("exp", "dense"),
+        ("dense", "bn"),
+        ("bn", "out"),
+    ]
     assert [group.key for group in small.groups] == ["region"]
     assert plain(small) == (5, 4)
 

@@ -50,9 +50,7 @@ def test_plain_output_lists_nodes_and_edges() -> None:
     assert [line.split()[0] for line in lines] == ["graph", "node", "node", "edge", "stop"]
 
 
-def test_the_packaged_program_comes_before_the_system_one(
-    monkeypatch: pytest.MonkeyPatch, program: Path
-) -> None:
+def test_the_packaged_program_comes_before_the_system_one(monkeypatch: pytest.MonkeyPatch, program: Path) -> None:
     monkeypatch.setenv("PATH", str(fill(program, "raise SystemExit(1)").parent), prepend=os.pathsep)
     name, found = find_backend()
     assert name == "pure"
@@ -102,12 +100,12 @@ def test_without_any_graphviz_the_error_says_how_to_install_one(monkeypatch: pyt
 
 def test_a_forced_backend_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(dot.VARIABLE, "plotly")
-    with pytest.raises(ToolError, match="'plotly' names no backend.*pure, system, pygraphviz"):
+    with pytest.raises(ToolError, match=r"'plotly' names no backend.*pure, system, pygraphviz"):
         render_dot(GRAPH)
 
 
 def test_bad_dot_is_refused_with_graphviz_own_words() -> None:
-    with pytest.raises(RenderError, match="(?i)syntax error"):
+    with pytest.raises(RenderError, match=r"(?i)syntax error"):
         render_dot("digraph { a -> }")
 
 

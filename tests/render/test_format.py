@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,7 +105,7 @@ def test_ticks_are_few_evenly_spaced_and_inside(start: int, extent: int, at_most
     positions = ticks(start, start + extent, at_most)
     assert len(positions) <= at_most
     assert all(start <= position <= start + extent for position in positions)
-    assert len({b - a for a, b in zip(positions, positions[1:], strict=False)}) <= 1
+    assert len({b - a for a, b in itertools.pairwise(positions)}) <= 1
 
 
 def test_ticks_are_round() -> None:

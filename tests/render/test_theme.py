@@ -61,7 +61,9 @@ def test_every_engine_and_tier_has_its_own_colour_and_label() -> None:
 @pytest.mark.parametrize("family", [theme.ENGINES, theme.TIERS], ids=["engines", "tiers"])
 def test_colours_of_a_family_stay_apart(sight: str, family: dict[str, Swatch]) -> None:
     def seen(color: str) -> list[float]:
-        return [max(0.0, sum(w * c for w, c in zip(row, linear(color), strict=True))) ** (1 / 2.2) for row in SIGHT[sight]]
+        return [
+            max(0.0, sum(w * c for w, c in zip(row, linear(color), strict=True))) ** (1 / 2.2) for row in SIGHT[sight]
+        ]
 
     for one, other in combinations(family.values(), 2):
         distance = sum((a - b) ** 2 for a, b in zip(seen(one.fill), seen(other.fill), strict=True)) ** 0.5

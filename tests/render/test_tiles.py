@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 
@@ -67,11 +68,11 @@ def test_operands_move_the_bytes_of_the_forecast(graph: object) -> None:
                     assert operand.nbytes == moved[tile, entry.node], (step.family, operand.name)
 
 
-def test_passes_add_up_to_the_tile(conv_plan: Plan) -> None:
-    step = conv_plan.steps[0]
+def test_passes_add_up_to_the_tile(matmul_plan: Plan) -> None:
+    step = matmul_plan.steps[0]
     assert chunk_count(step) > 1
-    whole = tile_scene(conv_plan, 0, 3)
-    passes = [tile_scene(conv_plan, 0, 3, chunk) for chunk in range(chunk_count(step))]
+    whole = tile_scene(matmul_plan, 0, 3)
+    passes = [tile_scene(matmul_plan, 0, 3, chunk) for chunk in range(chunk_count(step))]
     for number, operand in enumerate(whole.operands):
         if operand.name in ("x", "w"):
             assert operand.elements == sum(scene.operands[number].elements for scene in passes)
@@ -145,7 +146,7 @@ def test_a_sample_has_both_ends_and_the_current_tile(count: int, data: st.DataOb
     assert {0, current, count - 1} <= set(kept)
     assert kept == sorted(set(kept))
     assert len(kept) <= MAX_SIDE
-    for before, index in zip(shown, shown[1:], strict=False):
+    for before, index in itertools.pairwise(shown):
         if before is not None and index is not None:
             assert index == before + 1  # a gap is always marked
 

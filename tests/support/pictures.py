@@ -96,7 +96,7 @@ def texts(root: ElementTree.Element) -> list[Area]:
         width = text_width(content, size, text.get("font-weight") == "bold")
         x, y = float(text.get("x", "nan")), float(text.get("y", "nan"))
         left = x - {"middle": width / 2, "end": width}.get(text.get("text-anchor", "start"), 0.0)
-        found.append(Area(left, y - 0.73 * size, left + width, y, content))
+        found.append(Area(left, y - 0.73 * size, left + width, y, content[:40]))
     return found
 
 

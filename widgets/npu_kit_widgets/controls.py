@@ -75,7 +75,9 @@ def side_by_side(picture: Any, panel: Any, picture_width: str, panel_width: str)
     """A picture and a panel of text beside it; below it where the page is too narrow for both."""
     picture.layout.flex, panel.layout.flex = f"2 1 {picture_width}", f"1 1 {panel_width}"
     picture.layout.min_width = panel.layout.min_width = "0"
-    return ipywidgets.HBox((picture, panel), layout={"flex_flow": "row wrap", "align_items": "flex-start", "gap": "8px"})
+    return ipywidgets.HBox(
+        (picture, panel), layout={"flex_flow": "row wrap", "align_items": "flex-start", "gap": "8px"}
+    )
 
 
 def column(*parts: Any) -> Any:

@@ -28,9 +28,8 @@ from npu_kit_widgets.view import View
 if TYPE_CHECKING:
     from npu_kit.byoc.report import CallReport, Partition
 
-KB = 1024
-L1_KB = (4, 8, 16, 32, 64, 128, 256)  # sizes to try; the machine's own is always among them
-FIRST_L1_KB = 16  # too small for a tile of a convolution with many channels, so something is refused
+L1_SIZES = tuple(kb * 1024 for kb in (4, 8, 16, 32, 64, 128, 256))  # to try; the machine's own is always among them
+FIRST_L1 = 16 * 1024  # too small for a tile of a convolution with many channels, so something is refused
 
 
 class PartitionExplorer(View):
@@ -43,7 +42,7 @@ class PartitionExplorer(View):
     model = traitlets.Unicode()  # a key of ``models``
     merge = traitlets.Bool(True)  # adjacent composites share a region
     bind_constants = traitlets.Bool(True)  # weights are inside the regions
-    l1_kb = traitlets.Int(FIRST_L1_KB)  # capacity of L1, in KB
+    l1_bytes = traitlets.Int(FIRST_L1)  # capacity of L1
     selected = traitlets.Unicode()  # span of the call whose story is told
     partition = traitlets.Any(None, allow_none=True)  # the last Partition that ``run`` gave
 
@@ -59,7 +58,7 @@ class PartitionExplorer(View):
 
         Args:
             models: IRModules by name.
-            run: partitions a module under the options above: ``lambda mod, options: npu_kit.partition(mod, **options)``.
+            run: partitions a module under such options: ``lambda mod, options: npu_kit.partition(mod, **options)``.
             spec: the machine to begin with.
             describe: extracts what the picture shows; None for ``npu_kit.byoc.describe``, which needs TVM.
 
@@ -70,17 +69,16 @@ class PartitionExplorer(View):
         check_callable("run", run)
         self._models, self._run, self._spec = check_mapping("models", models), run, load_spec(spec)
         self._describe = describe or _describe_with_tvm
-        own = self._spec.tier("L1").capacity_bytes // KB
-        self._sizes = sorted({*L1_KB, own})
+        self._sizes = sorted({*L1_SIZES, self._spec.tier("L1").capacity_bytes})
         self._status, self._story = text_box(), text_box()
         self._picture = SvgView(height="640px")
         first = next(iter(self._models))
         self._call = dropdown("call", [("none", "")], "")
         controls = {
-            "model": dropdown("model", self._models, first),
+            "model": dropdown("model", list(self._models), first),
             "merge": checkbox("merge composites into regions", self.merge),
             "bind_constants": checkbox("weights inside the regions", self.bind_constants),
-            "l1_kb": stepped_slider("L1", [(format_bytes(size * KB), size) for size in self._sizes], self.l1_kb),
+            "l1_bytes": stepped_slider("L1", [(format_bytes(size), size) for size in self._sizes], self.l1_bytes),
         }
         super().__init__(
             "What goes to the NPU, what stays on the host, and why?",
@@ -98,13 +96,15 @@ class PartitionExplorer(View):
         self._on_choice(None)
 
     def _state(self) -> str:
-        return f"{self.model}, merge={self.merge}, bind_constants={self.bind_constants}, L1={self.l1_kb} KB"
+        return (
+            f"{self.model}, merge={self.merge}, bind_constants={self.bind_constants}, L1={format_bytes(self.l1_bytes)}"
+        )
 
     @property
     def options(self) -> dict[str, Any]:
         """The keyword arguments of ``npu_kit.partition`` that the controls stand for."""
         return {
-            "spec": self._spec.replace(capacity_bytes={"L1": self.l1_kb * KB}),
+            "spec": self._spec.replace(capacity_bytes={"L1": self.l1_bytes}),
             "merge": "safe" if self.merge else "never",
             "bind_constants": self.bind_constants,
         }
@@ -139,9 +139,9 @@ class PartitionExplorer(View):
     def _check_model(self, proposal: Any) -> str:
         return str(require_one_of("model", proposal["value"], list(self._models)))
 
-    @traitlets.validate("l1_kb")
+    @traitlets.validate("l1_bytes")
     def _check_size(self, proposal: Any) -> int:
-        return int(require_one_of("size of L1 in KB", proposal["value"], self._sizes))
+        return int(require_one_of("size of L1 in bytes", proposal["value"], self._sizes))
 
     @traitlets.validate("selected")
     def _check_selected(self, proposal: Any) -> str:

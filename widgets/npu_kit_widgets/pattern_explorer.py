@@ -66,7 +66,10 @@ class PatternExplorer(View):
         self._order = text_box()
         first_model, first_table = next(iter(self._models)), next(iter(self._tables))
         self._leave_out = dropdown("leave out", [("nothing", "")], "")
-        controls = [dropdown("model", self._models, first_model), dropdown("patterns", self._tables, first_table)]
+        controls = [
+            dropdown("model", list(self._models), first_model),
+            dropdown("patterns", list(self._tables), first_table),
+        ]
         super().__init__(
             "Which operations match, and does the order of the patterns matter?",
             [*controls, self._leave_out],
@@ -156,7 +159,7 @@ def pattern_name(pattern: Any) -> str:
 
 
 def pattern_names(table: Sequence[Any]) -> list[str]:
-    """The different names in a table, in order of priority; a row with two operand orders is two patterns of one name."""
+    """The different names in a table, by priority; a row with two operand orders is two patterns of one name."""
     return list(dict.fromkeys(map(pattern_name, table)))
 
 
@@ -200,7 +203,7 @@ def _order_markup(calls: Sequence[CallReport], names: Sequence[str]) -> str:
 
 
 def _most_telling(calls: Sequence[CallReport]) -> str:
-    """The span of a call that was refused, else of one that nothing took, else of the first in the largest composite."""
+    """The span of a call that was refused, else of one that nothing took, else of one in the largest composite."""
     sizes = Counter((call.region, call.composite) for call in calls)
     ranked = sorted(calls, key=lambda c: (not c.refusals or c.is_on_npu, c.is_on_npu, -sizes[c.region, c.composite]))
     return ranked[0].span if ranked else ""

@@ -35,7 +35,7 @@ class SvgView(anywidget.AnyWidget):
     svg = traitlets.Unicode("").tag(sync=True)
     alt = traitlets.Unicode("").tag(sync=True)  # what the picture is, for readers who do not see it
     part = traitlets.Unicode("key").tag(sync=True)  # "key": the elements with data-key are the parts
-    choices = traitlets.Tuple(default_value=None, allow_none=True).tag(sync=True)  # ids; None: every part
+    choices: Any = traitlets.Tuple(default_value=None, allow_none=True).tag(sync=True)  # ids; None: every part
     selected = traitlets.Unicode("").tag(sync=True)  # id of the part that is framed, "" for none
     picked = traitlets.Unicode("")  # id of the part that was chosen last
 
@@ -53,7 +53,7 @@ class SvgView(anywidget.AnyWidget):
 
         Args:
             svg: the picture, as the renderers write it; "" shows nothing.
-            alt: what the picture is; a Picture's title where it is left out.
+            alt: what the picture is; a Picture's own where it is left out.
             part: which ``data-`` attribute makes an element a part.
             choices: ids that can be chosen, in the order of the keyboard; None for all.
             selected: id of the part to frame.
@@ -63,7 +63,7 @@ class SvgView(anywidget.AnyWidget):
             traitlets.TraitError: ``svg`` is no SVG, ``part`` no attribute's name.
         """
         if isinstance(svg, Picture):
-            alt = alt or svg.title
+            alt = alt or svg.alt
         chosen = None if choices is None else tuple(choices)
         super().__init__(svg=str(svg), alt=alt, part=part, choices=chosen, selected=selected)
         if height:
@@ -80,7 +80,7 @@ class SvgView(anywidget.AnyWidget):
         with self.hold_sync():
             self.choices = None if choices is None else tuple(choices)
             self.selected = selected
-            self.alt = picture.title
+            self.alt = picture.alt
             self.svg = str(picture)
 
     def on_pick(self, callback: Callable[[str], object]) -> None:

@@ -24,7 +24,9 @@ class View(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
 
     error = traitlets.Instance(Exception, allow_none=True)  # what the last change of state raised, None if nothing
 
-    def __init__(self, question: str, controls: Sequence[Any], body: Sequence[Any], pictures: Sequence[SvgView]) -> None:
+    def __init__(
+        self, question: str, controls: Sequence[Any], body: Sequence[Any], pictures: Sequence[SvgView]
+    ) -> None:
         """Lay out the view, from top to bottom.
 
         Args:
@@ -70,4 +72,3 @@ class View(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
             return None
         pictures = [view.picture._repr_html_() for view in self._pictures if view.svg]
         return {**data, "text/html": "\n".join([paragraph(self._question), *pictures])}
-

@@ -1,0 +1,48 @@
+"""Models of a few calls that show one thing each; the lessons and the checks of their exercises look at them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.relax import op
+
+from npu_kit.zoo.main_function import Emit, build_main, tensor
+
+
+def conv_add_relu(other: tuple[int, ...] = (1, 24, 1, 1)) -> Any:
+    """``relu(conv2d(x, w) + b)``, result 1x24x16x16: a bias or a residual, depending on the shape ``other`` of b."""
+    x, w, b = tensor("x", (1, 8, 16, 16)), tensor("w", (24, 8, 3, 3)), tensor("b", other)
+
+    def body(emit: Emit) -> Any:
+        conv = emit(op.nn.conv2d(x, w, padding=1), "conv")
+        total = emit(op.add(conv, b), "total")
+        return op.nn.relu(total)
+
+    return build_main([x, w, b], body)
+
+
+def conv_of(kernel: int = 1, groups: int = 1) -> Any:
+    """One conv2d of 12 channels to 12, with a kernel of that size and so many groups."""
+    x, w = tensor("x", (1, 12, 9, 9)), tensor("w", (12, 12 // groups, kernel, kernel))
+    return build_main([x, w], lambda emit: op.nn.conv2d(x, w, groups=groups))
+
+
+def quantize_by(scale: float = 0.0) -> Any:
+    """One quantize to int8 by a constant scale; 0 is what a calibration that saw only zeros can leave behind."""
+    x = tensor("x", (6, 20))
+    factor, zero = relax.const(np.float32(scale)), relax.const(np.int8(0))
+    return build_main([x], lambda emit: op.quantize(x, factor, zero, out_dtype="int8"))
+
+
+def host_loop() -> Any:
+    """``conv + exp(conv)``: the host's exp stands between the conv and the add, so the two cannot be one composite."""
+    x, w = tensor("x", (1, 8, 12, 12)), tensor("w", (8, 8, 3, 3))
+
+    def body(emit: Emit) -> Any:
+        conv = emit(op.nn.conv2d(x, w, padding=1), "conv")
+        detour = emit(op.exp(conv), "detour")
+        return op.add(conv, detour)
+
+    return build_main([x, w], body)
