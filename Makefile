@@ -14,7 +14,7 @@ LAB_ARGS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab tour test lint unit notebooks test-browser lessons bench clean
+.PHONY: help lab tour test lint format unit notebooks test-browser lessons bench clean
 
 help: ## Show this list
 	@echo "npu_kit: make TARGET"
@@ -35,6 +35,10 @@ lint: $(VENV)/.stamp-dev ## Check style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+format: $(VENV)/.stamp-dev ## Lay out the code and mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 unit: $(VENV)/.stamp-dev ## Run the tests in tests/ (PYTEST_ARGS="-k planner")
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

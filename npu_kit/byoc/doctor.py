@@ -17,7 +17,7 @@ from importlib import metadata
 from npu_kit.errors import ToolError
 from npu_kit.render.dot import find_backend
 
-# TVM 0.27 itself declares only the lower bound. With 0.1.15, save_json, pickle and deepcopy of a module end the process.
+# TVM 0.27 itself declares only the lower bound. With 0.1.15, saving or copying a module ends the process.
 WANTED_TVM = "0.27.*"
 WANTED_FFI = ">=0.1.14.post0,<0.1.15"
 WANTED_PYTHON = (3, 10)

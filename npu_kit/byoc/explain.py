@@ -23,7 +23,9 @@ class _Place:
     pattern: str
 
 
-def explain(prepared: IRModule, partitioned: IRModule, patterns: Sequence[Any], recorder: Recorder) -> tuple[Report, tuple[Region, ...]]:
+def explain(
+    prepared: IRModule, partitioned: IRModule, patterns: Sequence[Any], recorder: Recorder
+) -> tuple[Report, tuple[Region, ...]]:
     """The report and the regions.
 
     Args:
@@ -34,19 +36,17 @@ def explain(prepared: IRModule, partitioned: IRModule, patterns: Sequence[Any], 
     """
     places: dict[str, _Place] = {}
     regions = []
-    index_of = {span_label(call): int(call.span.line) for _, f in model_functions(prepared) for call, _ in walk_calls(f)}
-    for number, (symbol, function) in enumerate(region_functions(partitioned)):
+    before = {symbol for symbol, _ in region_functions(prepared)}  # of other backends
+    new = [(symbol, function) for symbol, function in region_functions(partitioned) if symbol not in before]
+    for number, (symbol, function) in enumerate(new):
         label = f"region{number}"
         composites = composites_of(function)
-        inside = []
-        for composite, body in composites:
-            for call, _ in walk_calls(body):
-                span = span_label(call)
-                places[span] = _Place(label, composite, str(body.attrs["Composite"]))
-                if span in index_of:
-                    inside.append(index_of[span])
+        calls = [(call, composite, body) for composite, body in composites for call, _ in walk_calls(body)]
+        for call, composite, body in calls:
+            places[span_label(call)] = _Place(label, composite, str(body.attrs["Composite"]))
         names = tuple(composite for composite, _ in composites)
-        regions.append(Region(label, symbol, function, names, tuple(sorted(inside))))
+        indices = sorted(int(call.span.line) for call, _, _ in calls)
+        regions.append(Region(label, symbol, function, names, tuple(indices)))
     named = frozenset().union(*(named_operators(pattern.pattern) for pattern in patterns))
     rows = []
     for _, function in model_functions(prepared):
@@ -77,7 +77,7 @@ def _why_on_host(call: Any, bound: Any, refusals: tuple[tuple[str, Refusal], ...
     if op.startswith("call_tir"):
         return "it is a TensorIR function already, and patterns name Relax operators"
     if not isinstance(call.op, ir.Op):
-        return f"it calls {op}, which is no operator"
+        return f"it calls {op}, which is no operator" if len(op) < 80 else "it calls a function, which is no operator"
     if op not in named:
         return f"no pattern names {op}"
     if not bound.is_dataflow:
@@ -90,13 +90,16 @@ def _why_on_host(call: Any, bound: Any, refusals: tuple[tuple[str, Refusal], ...
 
 
 def _notes(rows: Sequence[CallReport]) -> list[str]:
-    if any(row.is_on_npu for row in rows):
-        return []
     if not rows:
         return ["Nothing to offload: the model has no call."]
     lowered = sum(row.op.startswith("call_tir") for row in rows)
     if lowered == len(rows):
-        return ["Every call is a call_tir: LegalizeOps ran before partition, and patterns name operators. Partition first."]
-    if lowered:
-        return [f"Nothing matched, and {lowered} of {len(rows)} calls are call_tir: partition before LegalizeOps runs."]
-    return ["Nothing matched: the last column says why, call by call."]
+        return [
+            "Every call is a call_tir: LegalizeOps ran before partition, and patterns name operators. Partition first."
+        ]
+    notes = []
+    if 2 * lowered >= len(rows):
+        notes.append(f"{lowered} of {len(rows)} calls are call_tir, which patterns never name: partition first.")
+    if not any(row.is_on_npu for row in rows):
+        notes.append("Nothing matched: the last column says why, call by call.")
+    return notes

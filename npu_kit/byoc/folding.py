@@ -55,7 +55,11 @@ def _reshape(call: Any, value: Array) -> Array | None:
 
 def _permute(call: Any, value: Array) -> Array:
     axes = call.attrs.axes
-    return value.transpose(None if axes is None else [int(axis) for axis in axes])
+    return np.transpose(value, None if axes is None else [int(axis) for axis in axes])
+
+
+def _where(call: Any, condition: Array, left: Array, right: Array) -> Array:
+    return np.where(condition, left, right)
 
 
 def _broadcast(call: Any, value: Array) -> Array | None:
@@ -78,7 +82,7 @@ _RULES: Mapping[str, Callable[..., Array | None]] = {
     "relax.astype": _astype,
     "relax.broadcast_to": _broadcast,
     "relax.isnan": lambda call, value: np.isnan(value),
-    "relax.where": lambda call, condition, left, right: np.where(condition, left, right),
+    "relax.where": _where,
     "relax.add": lambda call, left, right: left + right,
     "relax.subtract": lambda call, left, right: left - right,
     "relax.multiply": lambda call, left, right: left * right,

@@ -81,7 +81,7 @@ def _parts(item: Any, index: int) -> tuple[str, Any, Any, Callable[[Any], bool] 
     if isinstance(item, FusionPattern):
         return str(item.name), item.pattern, item.annotation_patterns, item.check, item.attrs_getter
     if isinstance(item, tuple) and 2 <= len(item) <= 5:
-        name, pattern, labels, check, getter = (*item, *(None,) * (5 - len(item)))
+        name, pattern, labels, check, getter = item + (None,) * (5 - len(item))
         try:
             whole = FusionPattern(name, pattern, labels, check, getter)
         except (TypeError, ValueError) as error:

@@ -15,7 +15,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from npu_kit.byoc.calls import constant_value, describe_type, dtype_of, relax_name
 from npu_kit.byoc.rewrite import rewrite
-from npu_kit.byoc.walk import is_model_function, model_functions, walk_calls
+from npu_kit.byoc.walk import is_model_function, model_functions, operators_in, walk_calls
 from npu_kit.errors import PartitionError
 
 # TVM's passes recurse: an expression nested about 5,000 deep ends the process. A chain of bindings is not nested.
@@ -28,7 +28,8 @@ def prepare(mod: Any) -> IRModule:
     """A copy of ``mod``, ready for matching; ``mod`` stays as it is.
 
     Raises:
-        PartitionError: ``mod`` is no IRModule, has no Relax function of the model, or nests expressions too deep.
+        PartitionError: ``mod`` is no IRModule or has no Relax function of the model; or it holds what TVM does not survive:
+            expressions nested too deep, a closure, an integer divided by a constant 0.
     """
     if not isinstance(mod, IRModule):
         hint = "tvm.IRModule.from_expr(function)" if isinstance(mod, relax.Function) else "an importer's result"
@@ -46,6 +47,7 @@ def prepare(mod: Any) -> IRModule:
     copy = IRModule(dict(mod.functions), attrs=mod.attrs, global_infos=mod.global_infos)
     for step in _passes(copy):
         copy = step(copy)
+        _refuse_closures(copy)
     copy = relax.transform.DeadCodeElimination()(rewrite(copy))
     _refuse_zero_divisors(copy)
     return number_calls(copy)
@@ -102,6 +104,16 @@ def _passes(mod: IRModule) -> Iterator[Any]:
         yield relax.transform.InlinePrivateFunctions()
     yield relax.transform.ConvertToDataflow(min_size=1)
     yield relax.transform.DeadCodeElimination()
+
+
+def _refuse_closures(mod: IRModule) -> None:
+    """An inner function that reads a variable around it becomes a closure, which TVM 0.27 cannot build."""
+    if "relax.make_closure" in operators_in(mod):
+        raise PartitionError(
+            "a function inside a function reads a variable of the outer one",
+            "TVM makes a closure of it, and cannot build closures",
+            "that variable as a parameter of the inner function.",
+        )
 
 
 def _refuse_zero_divisors(mod: IRModule) -> None:

@@ -100,7 +100,7 @@ def check_scales(call: Any) -> list[Refusal]:
     wrong = values[~(np.isfinite(values) & (values > 0))]
     if not wrong.size:
         return []
-    return [Refusal("scale", "a scale that is positive and finite", f"{wrong.flat[0]:g}", "to calibrate the model again")]
+    return [Refusal("scale", "a scale that is positive and finite", f"{wrong.flat[0]:g}", "to calibrate it again")]
 
 
 def _check_against_table(definition: OpDef, call: Any) -> list[Refusal]:

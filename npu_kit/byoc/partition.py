@@ -10,13 +10,14 @@ from tvm import ir, relax
 from tvm.ir import IRModule
 from tvm.relax.transform import FuseOpsByPattern, MergeCompositeFunctions
 
+from npu_kit.byoc.doctor import check_tvm
 from npu_kit.byoc.explain import explain
 from npu_kit.byoc.matching import Recorder, watch
 from npu_kit.byoc.normalize import prepare
 from npu_kit.byoc.operators import required_operators
 from npu_kit.byoc.patterns import pattern_rows
 from npu_kit.byoc.report import Partition
-from npu_kit.byoc.walk import model_functions, operators_in, walk
+from npu_kit.byoc.walk import model_functions, operators_in, region_functions, walk
 from npu_kit.errors import PartitionError
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
@@ -49,15 +50,20 @@ def partition(
     """
     if merge not in MERGE_MODES:
         raise PartitionError(f"merge={merge!r}", f"it is one of {', '.join(map(repr, MERGE_MODES))}")
+    check_tvm()
     machine = load_spec(spec)
-    prepared = prepare(mod)
     recorder = Recorder()
     watched = watch(pattern_rows(machine) if patterns is None else patterns, recorder)
+    prepared = prepare(mod)
+    _refuse_taken(prepared, watched)
     # Each pattern costs a pass over the module, and most patterns of a table need operators that a model lacks.
     present = operators_in(prepared)
     possible = [pattern for pattern in watched if required_operators(pattern.pattern) <= present]
     module, obstacle = _cut(prepared, possible, merge, bind_constants, recorder)
     report, regions = explain(prepared, module, watched, recorder)
+    is_merged = bool(regions) and not obstacle
+    if not regions:
+        obstacle = "nothing matched"
     return Partition(
         original=mod,
         prepared=prepared,
@@ -65,9 +71,21 @@ def partition(
         spec=machine,
         regions=regions,
         report=report,
-        merged=not obstacle,
-        merge_reason=f"One region per composite: {obstacle}." if obstacle else "Adjacent composites share a region.",
+        merged=is_merged,
+        merge_reason="Adjacent composites share a region." if is_merged else f"Not merged: {obstacle}.",
     )
+
+
+def _refuse_taken(mod: IRModule, patterns: Sequence[Any]) -> None:
+    """A module that has regions of this backend already: what is left of it would look like the whole model."""
+    backends = {str(pattern.name).split(".")[0] for pattern in patterns}
+    for symbol, function in region_functions(mod):
+        if str(function.attrs["Codegen"]) in backends:
+            raise PartitionError(
+                "this module is partitioned already",
+                f"{symbol[:80]} is a region of {function.attrs['Codegen']}",
+                "the module as it was before, or Partition.original.",
+            )
 
 
 def _cut(
@@ -124,7 +142,7 @@ def _merge_obstacle(mod: IRModule) -> str:
         if isinstance(bound.value, relax.Call):
             if entry.same_as(bound.value.op):
                 return f"{entry.name_hint} calls itself"
-            if any(isinstance(argument, relax.StringImm) for argument in bound.value.args):
+            if any(isinstance(argument, ir.StringImm) for argument in bound.value.args):
                 return f"merging does not know text as an argument, and {bound.var.name} has one"
     if entry.name_hint != "main" and any(var.name_hint == "main" for var in mod.get_global_vars()):
         return "merging works on a function called main, and that name belongs to a TensorIR function here"

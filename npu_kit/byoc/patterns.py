@@ -1,8 +1,8 @@
 """The kit's pattern table: what one composite may hold, the most specific pattern first.
 
 A pattern is an anchor (the operation that does the work) and a tail (what follows it and can be computed on the tile
-before it leaves the chip), or one operation, or a quantized chain. ``FuseOpsByPattern`` takes the first match of a list,
-so the order of the table is the priority.
+before it leaves the chip), or one operation, or a quantized chain. ``FuseOpsByPattern`` takes the first match of a
+list, so the order of the table is the priority.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from tvm.relax.transform import FusionPattern
 
 from npu_kit.byoc.checks import (
     Check,
-    Match,
     accept,
     check_bias,
     check_dense,
@@ -28,6 +27,7 @@ from npu_kit.byoc.checks import (
     check_relu6,
     check_residual,
 )
+from npu_kit.byoc.match import Match
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
 
@@ -50,7 +50,7 @@ class PatternInfo:
     checks: tuple[Check, ...]  # after check_match, which holds for every row
 
 
-# --- Parts: each returns the pattern with one more operation behind it -------------------------------------------------
+# --- Parts: each returns the pattern with one more operation behind it ------------------------------------------------
 
 ACTIVATIONS = (
     "relax.nn.relu",
@@ -113,7 +113,7 @@ STAGES: Mapping[str, tuple[tuple[Stage, ...], str, tuple[Check, ...]]] = {
     "activation": ((_activation,), " | ".join(ACTIVATIONS), ()),
 }
 
-# --- The table ---------------------------------------------------------------------------------------------------------
+# --- The table --------------------------------------------------------------------------------------------------------
 
 ANCHORS: Mapping[str, tuple[str, str, tuple[Check, ...]]] = {
     # name: (operator, engine, checks); depthwise is the special case of conv2d, so it comes first

@@ -134,19 +134,24 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         axes = [int(axis) % rank for axis in call.attrs.axis or ()]
         if axes != [int(stack.attrs.axis or 0) % rank] or tensor_type(call) is None:
             return call
-        operands = [self.before_broadcast(field) for field in stack.args[0].fields]
-        operator = _REDUCTIONS[call.op.name]
-        chain = operands[0]
-        for operand in operands[1:]:
-            chain = self.builder_.normalize(operator(self.builder_.emit(chain) if chain is not operands[0] else chain, operand))
-        return chain if tensor_type(chain) == tensor_type(call) and len(operands) > 1 else call
+        first, *others = (self.before_broadcast(field) for field in stack.args[0].fields)
+        operator, chain = _REDUCTIONS[call.op.name], first
+        for number, operand in enumerate(others):
+            left = self.builder_.emit(chain) if number else chain
+            chain = self.builder_.normalize(operator(left, operand))
+        return chain if others and tensor_type(chain) == tensor_type(call) else call
 
     def before_broadcast(self, expr: Any) -> Any:
         producer = self.producer(expr)
         return producer.args[0] if _is_call(producer, "relax.broadcast_to") else expr
 
     def extremum_of(self, call: Any) -> Any | None:
-        """The Relax operator that a ``call_tir`` computes, if that is a maximum or a minimum."""
+        """The Relax operator that a ``call_tir`` computes, if that is a maximum or a minimum.
+
+        By its name too: the ``relu`` of a legalised module is a maximum, and stays what its user made of it.
+        """
+        if not str(call.args[0].name_hint).startswith(("maximum", "minimum")):
+            return None
         function = self.mod[call.args[0]]
         stored = _stored_value(function)
         operands = [self.constant_or_self(field) for field in call.args[1].fields]
@@ -169,7 +174,8 @@ def _as_tir(te_function: Any, operands: list[Any]) -> Any:
     """The TensorIR function that TVM writes for ``te_function`` of tensors like ``operands``, and of numbers."""
     builder = relax.BlockBuilder()
     given = [relax.Var("x", operand.ty) if isinstance(operand, ir.Expr) else operand for operand in operands]
-    return builder.get()[builder.call_te(te_function, *given).args[0]]
+    call = builder.call_te(te_function, *given)  # adds the function to the module that get() returns
+    return builder.get()[call.args[0]]
 
 
 def _stored_value(function: Any) -> Any:

@@ -1,8 +1,8 @@
 """Pictures and tables of the kit's data: pure functions from typed values to SVG, DOT or text.
 
 >>> from npu_kit import render
->>> render.flow("partition")
-Picture('The flow: patterns, partition, codegen, runtime; you are at partition', 6,217 characters of SVG)
+>>> render.flow("partition").alt
+'The flow: patterns, partition, codegen, runtime; you are at partition'
 """
 
 from npu_kit.render.diagram import Arrow, Box, Diagram, Group

@@ -13,9 +13,9 @@ from npu_kit.render.svg import Canvas
 # One tint per composite, in turn; the label beside it carries the name, so a tint that comes back means nothing.
 _TINTS = ("#CFE5F3", "#FBE3B5", "#CDEBDF", "#F1D9E7", "#F7F1AE", "#E3D3C8")
 
-_WIDTH, _TOP, _ROW, _GAP = 820, 58, 30, 4
-_COLUMNS = (14.0, 42.0, 164.0, 254.0, 410.0)  # number, operation, variable, result, composite
-_RAIL = 398.0  # where a composite's bar stands
+_WIDTH, _TOP, _ROW, _GAP = 760, 58, 30, 4
+_COLUMNS = (14.0, 40.0, 164.0, 248.0, 380.0)  # number, operation, variable, result, composite
+_RAIL = 368.0  # where a composite's bar stands
 _NOTE = 96.0
 
 
@@ -28,7 +28,8 @@ class CallRow:
     op: str
     name: str  # the variable it is bound to
     type: str
-    composite: str  # "conv2d_relu_fused#0", "" for a call that nothing took
+    composite: str  # what tells composites apart, "" for a call that nothing took
+    label: str  # how the composite, or the place, is called: "conv2d_relu_fused#0", "host"
     note: str  # small, after the composite: which pattern it was
     tooltip: str = ""
 
@@ -57,7 +58,7 @@ def call_list(rows: Sequence[CallRow], title: str) -> Picture:
 def _draw_row(canvas: Canvas, row: CallRow, top: float, tint: str, continues: bool) -> None:
     """One call; the bar of a composite runs on into the next line, its name stands on the first one."""
     height = _ROW - _GAP
-    with canvas.group(row.tooltip or f"{row.op} {row.name}: {row.composite or 'host'}", key=row.key):
+    with canvas.group(row.tooltip or f"{row.op} {row.name}: {row.label}", key=row.key):
         canvas.rect(
             6, top, _WIDTH - 12, height, fill=tint, radius=3, stroke=theme.RULE, dash="" if row.composite else "4 3"
         )
@@ -70,12 +71,11 @@ def _draw_row(canvas: Canvas, row: CallRow, top: float, tint: str, continues: bo
             start = top - _GAP if continues else top
             canvas.rect(_RAIL, start, 5, top + height - start, fill=theme.TEXT)
         if not continues:
-            label = row.composite or "host"
-            canvas.text(composite, y, label, width=_WIDTH - composite - 22 - _NOTE, bold=bool(row.composite))
+            canvas.text(composite, y, row.label, width=_WIDTH - composite - 22 - _NOTE, bold=bool(row.composite))
             canvas.text(_WIDTH - 14, y, row.note, size=theme.SIZE_SMALL, anchor="end", width=_NOTE)
 
 
 def _description(rows: Sequence[CallRow]) -> str:
     taken = sum(bool(row.composite) for row in rows)
-    words = [f"{row.number} {row.op} {row.name}: {row.composite or 'host'}" for row in rows]
+    words = [f"{row.number} {row.op} {row.name}: {row.label}" for row in rows]
     return f"{taken} of {number_of(len(rows), 'call')} taken. {'; '.join(words)}."

@@ -126,7 +126,7 @@ def _group_box(group: Group, members: list[Box]) -> Box:
         kind="group",
         title=group.title,
         rows=(number_of(len(ops), "operation"), *((", ".join(engines),) if engines else ())),
-        engine=next(iter(engines), ""),
+        engine=next(iter(engines)) if len(engines) == 1 else "",
         place=next((box.place for box in ops), ""),
         tooltip=group.tooltip or ", ".join(box.title for box in ops),
         group=group.parent,

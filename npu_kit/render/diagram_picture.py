@@ -17,7 +17,7 @@ from npu_kit.render.dot import DotTimeout, render_dot
 from npu_kit.render.format import clean, number_of
 from npu_kit.render.picture import Picture
 from npu_kit.render.svg import Canvas
-from npu_kit.render.text import text_width
+from npu_kit.render.text import text_width, wrap
 
 MAX_BOXES = 300  # above, dot takes too long and nobody can read the result
 MAX_OUTLINE_LINES = 120
@@ -57,8 +57,9 @@ def _frame(svg: str, diagram: Diagram) -> Picture:
     width = max(graph_width, _MIN_WIDTH)
     swatches = list({swatch.name: swatch for swatch in map(swatch_of, diagram.boxes)}.values())
     rows = _legend_rows(swatches, width)
+    notes = [line for note in diagram.notes for line in wrap(note, width - 2 * _MARGIN, theme.SIZE_SMALL)]
     description = outline(replace(diagram, notes=()))[:2000]
-    height = graph_height + 20 * len(rows) + 17 * len(diagram.notes) + 12
+    height = graph_height + 20 * len(rows) + 17 * len(notes) + 12
     canvas = Canvas(width, height, diagram.title, description)
     # Points become pixels here, so text has the same size as in the other pictures.
     canvas.embed([child for child in root if child.tag == "g"], (width - graph_width) / 2, 0)
@@ -68,8 +69,8 @@ def _frame(svg: str, diagram: Diagram) -> Picture:
             canvas.rect(x, y - 10, 14, 12, fill=swatch.fill)
             canvas.text(x + 19, y, swatch.label, size=theme.SIZE_SMALL)
         y += 20
-    for note in diagram.notes:
-        canvas.text(_MARGIN, y, note, size=theme.SIZE_SMALL, width=width - 2 * _MARGIN)
+    for line in notes:
+        canvas.text(_MARGIN, y, line, size=theme.SIZE_SMALL)
         y += 17
     return canvas.picture()
 

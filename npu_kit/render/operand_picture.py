@@ -10,6 +10,7 @@ from npu_kit.render.svg import Canvas
 LEFT, WIDTH = 530, 398
 
 _TENSOR_WIDTH, _TENSOR_HEIGHT = 270.0, 92.0
+_HEAD, _FOOT = 22.0, 44.0  # for the name above, for two lines below
 _ZOOM = 78.0  # pixels of the longer side of an enlarged box
 _SMALL = 22.0  # a box with a halo and a side below this many pixels is drawn a second time, enlarged
 
@@ -19,9 +20,8 @@ Place = tuple[float, float]  # start and length in pixels
 def draw_operand(canvas: Canvas, operand: OperandBox, top: float) -> float:
     """Draw one operand and return where it ends."""
     canvas.text(LEFT, top + 12, f"{operand.name} = {operand.tensor}", width=WIDTH, bold=True)
-    scale = min(_TENSOR_WIDTH / max(1, operand.columns.extent), _TENSOR_HEIGHT / max(1, operand.rows.extent))
-    x, y = LEFT + 46.0, top + 22
-    width, height = max(20.0, operand.columns.extent * scale), max(14.0, operand.rows.extent * scale)
+    x, y = LEFT + 46.0, top + _HEAD
+    width, height = _tensor_size(operand)
     canvas.rect(x, y, width, height, fill=theme.FREE, stroke=theme.MUTED)
     if operand.elements:
         across, down = (
@@ -45,7 +45,18 @@ def draw_operand(canvas: Canvas, operand: OperandBox, top: float) -> float:
     lines = (operand.index, f"{_moved(operand)}{kept}")
     for number, line in enumerate(lines):
         canvas.text(LEFT, bottom + 16 + 15 * number, line, size=theme.SIZE_SMALL, width=WIDTH)
-    return bottom + 44
+    return bottom + _FOOT
+
+
+def operand_height(operand: OperandBox) -> float:
+    """Pixels that ``draw_operand`` takes: they depend on the tensor, not on the tile."""
+    return _HEAD + _tensor_size(operand)[1] + _FOOT
+
+
+def _tensor_size(operand: OperandBox) -> tuple[float, float]:
+    """Width and height of the tensor as it is drawn."""
+    scale = min(_TENSOR_WIDTH / max(1, operand.columns.extent), _TENSOR_HEIGHT / max(1, operand.rows.extent))
+    return max(20.0, operand.columns.extent * scale), max(14.0, operand.rows.extent * scale)
 
 
 def _draw_zoom(canvas: Canvas, operand: OperandBox, box: tuple[Place, Place], x: float, y: float) -> None:

@@ -40,6 +40,18 @@ def fit(text: str, width: float, size: float, bold: bool = False) -> str:
     return _keep(cleaned, low) if low else ""
 
 
+def wrap(text: str, width: float, size: float) -> list[str]:
+    """``text`` cleaned and broken at spaces into lines of at most ``width`` pixels; a longer word is cut."""
+    lines: list[str] = []
+    for word in clean(text).split():
+        piece = fit(word, width, size)
+        if lines and text_width(f"{lines[-1]} {piece}", size) <= width:
+            lines[-1] += f" {piece}"
+        else:
+            lines.append(piece)
+    return lines
+
+
 def _keep(text: str, count: int) -> str:
     head = (count + 1) // 2
     return f"{text[:head]}..{text[len(text) - (count - head) :]}"

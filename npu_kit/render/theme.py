@@ -55,7 +55,7 @@ TIERS: Mapping[str, Swatch] = {
     "L3": Swatch("L3", "L3", "#6B2D00", "#FFFFFF", "#EFE2DA"),
 }
 
-NPU = Swatch("npu", "NPU region", "#0072B2", "#FFFFFF", "#F0F7FC")
+NPU = Swatch("npu", "NPU", "#0072B2", "#FFFFFF", "#F0F7FC")
 COMPOSITE = Swatch("composite", "composite", "#7A7A7A", "#FFFFFF", "#FFFFFF")
 HOST = Swatch("host", "host", "#8A8A8A", TEXT, "#FFFFFF", "dashed")
 DATA = Swatch("data", "input, output", "#444444", "#FFFFFF", "#FFFFFF")

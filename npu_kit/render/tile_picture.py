@@ -6,7 +6,7 @@ from npu_kit.plan.ir import Plan
 from npu_kit.render import theme
 from npu_kit.render.format import format_count, number_of
 from npu_kit.render.operand_picture import LEFT as OPERANDS_LEFT
-from npu_kit.render.operand_picture import draw_operand
+from npu_kit.render.operand_picture import draw_operand, operand_height
 from npu_kit.render.picture import Picture
 from npu_kit.render.svg import Canvas
 from npu_kit.render.text import text_width
@@ -15,7 +15,7 @@ from npu_kit.render.tile_grid import MAX_SIDE, TOP, draw_grid
 from npu_kit.render.tile_scene import TileScene, tile_scene
 
 _WIDTH = 940
-_OPERAND_HEIGHT = 160  # the most that one operand takes
+_OPERANDS_TOP = 58.0
 
 
 def tiles(plan: Plan, step: int, tile: int = 0, chunk: int | None = None) -> Picture:
@@ -32,14 +32,14 @@ def draw_tiles(scene: TileScene) -> Picture:
 
     The size depends on the step alone, so nothing jumps while a slider moves from tile to tile.
     """
-    height = max(TOP + GRID_HEIGHT + 92, TOP + _OPERAND_HEIGHT * len(scene.operands) + 24)
+    height = max(TOP + GRID_HEIGHT + 92, _OPERANDS_TOP + sum(map(operand_height, scene.operands)) + 30)
     canvas = Canvas(_WIDTH, height, scene.title, _description(scene))
     canvas.text(12, 22, scene.title, size=theme.SIZE_TITLE, bold=True, width=_WIDTH - 24)
     bottom = draw_grid(canvas, scene)
     for number, line in enumerate(_sentences(scene)):
         canvas.text(12, bottom + 22 + 17 * number, line, size=theme.SIZE_SMALL, width=OPERANDS_LEFT - 30)
     canvas.text(OPERANDS_LEFT, 46, _heading(scene), bold=True)
-    top = 58.0
+    top = _OPERANDS_TOP
     for operand in scene.operands:
         top = draw_operand(canvas, operand, top)
     _draw_legend(canvas, scene, height - 12)
@@ -53,8 +53,8 @@ def _heading(scene: TileScene) -> str:
 
 
 def _sentences(scene: TileScene) -> list[str]:
-    ragged = f", ragged: a full tile has {format_count(scene.full_elements)}"
-    lines = [f"{number_of(scene.elements, 'element')}{ragged if scene.elements < scene.full_elements else ''}."]
+    ragged = f", ragged along {' and '.join(scene.ragged)}: a full tile has {format_count(scene.full_elements)}"
+    lines = [f"{number_of(scene.elements, 'element')}{ragged if scene.ragged else ''}."]
     if scene.others:
         lines.append(f"Along the other axes: {', '.join(scene.others)}.")
     if max(scene.rows.count, scene.columns.count) > MAX_SIDE:

@@ -35,6 +35,7 @@ class TileScene:
     others: tuple[str, ...]  # where the tile stands along the axes that are not drawn
     elements: int  # real elements of this tile
     full_elements: int  # of a tile that is not ragged
+    ragged: tuple[str, ...]  # axes along which this tile is cut short
     chunks: int  # passes over the reduction axes
     chunk: int | None  # the pass that the operands show, None for all
     operands: tuple[OperandBox, ...]
@@ -106,6 +107,9 @@ def tile_scene(plan: Plan, step_index: int, tile: int = 0, chunk: int | None = N
         ),
         elements=math.prod(stop - start for start, stop in spans.values()),
         full_elements=math.prod(axis.tile for axis in outer),
+        ragged=tuple(
+            letters.get(axis.name, axis.name) for axis in outer if spans[axis.name][1] - spans[axis.name][0] < axis.tile
+        ),
         chunks=chunk_count(step),
         chunk=chunk,
         operands=tuple(operand_boxes(plan, step, at, chunks, (rows.name, columns.name))),

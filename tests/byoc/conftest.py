@@ -75,7 +75,7 @@ class _WithoutBackend(PyExprMutator):
 
 @pytest.fixture(scope="session")
 def run_on_host():
-    """``run_on_host(mod, *arrays)``: TVM's LLVM build of a module, partitioned or not, with its regions as functions."""
+    """``run_on_host(mod, *arrays)``: TVM's LLVM build of a module, its regions, if it has any, as functions."""
 
     def plain(mod):
         copy = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)

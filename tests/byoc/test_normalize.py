@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
 import tvm
 from onnx import TensorProto, helper, numpy_helper
@@ -56,7 +55,7 @@ def onnx_model(nodes, opset, shape=SHAPE, **initializers):
     return from_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]), opset=opset)
 
 
-# --- ONNX --------------------------------------------------------------------------------------------------------------
+# --- ONNX -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,7 @@ def test_onnx_dropout_is_nothing_at_inference(same_values):
     assert ops_of(same_values(onnx_model(nodes, 17))) == ["relu"]
 
 
-# --- Relax -------------------------------------------------------------------------------------------------------------
+# --- Relax ------------------------------------------------------------------------------------------------------------
 
 
 def unary(make_model, *steps, shape=SHAPE, dtype="float32"):
@@ -161,9 +160,7 @@ def test_rewrites(make_model, same_values, steps, expected):
 
 def test_constant_of_matching_shape_is_moved(make_model, same_values):
     weight = np.arange(12, dtype="float32").reshape(4, 3)
-    prepared = same_values(
-        unary(make_model, lambda x: op.matmul(x, op.permute_dims(number(weight))), shape=(2, 3))
-    )
+    prepared = same_values(unary(make_model, lambda x: op.matmul(x, op.permute_dims(number(weight))), shape=(2, 3)))
     (call,) = [call for call, _ in walk_calls(prepared["main"])]
     np.testing.assert_array_equal(call.args[1].value.numpy(), weight.T)
 
@@ -261,7 +258,7 @@ def test_normalising_again_changes_nothing(make_model):
     tvm.ir.assert_structural_equal(prepare(once), once)
 
 
-# --- what TVM does not survive -----------------------------------------------------------------------------------------
+# --- what TVM does not survive ----------------------------------------------------------------------------------------
 
 
 def nested(depth):

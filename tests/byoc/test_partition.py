@@ -119,6 +119,20 @@ class Closure:
 
 
 @I.ir_module
+class Capture:
+    @R.function
+    def main(x: R.Tensor((2, 4), "float32"), y: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
+        @R.function
+        def inner(z: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
+            w = R.add(z, y)
+            return w
+
+        a = inner(x)
+        b = R.tanh(a)
+        return b
+
+
+@I.ir_module
 class Recursive:
     @R.function
     def main(c: R.Tensor((), "bool"), x: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
@@ -197,6 +211,7 @@ def check_invariants(result):
         assert str(region.function.attrs["Codegen"]) == "example_npu"
     external = [str(v.name_hint) for v, f in result.module.functions.items() if f.attrs and "Codegen" in f.attrs]
     assert sorted(external) == sorted(region.symbol for region in result.regions)
+    assert not [f for f in result.module.functions.values() if f.attrs and "Composite" in f.attrs]
     relax.analysis.well_formed(result.module)  # raises
 
 
@@ -223,7 +238,7 @@ def x(rng):
     return rng.standard_normal((2, 4)).astype("float32")
 
 
-# --- merged and not ----------------------------------------------------------------------------------------------------
+# --- merged and not ---------------------------------------------------------------------------------------------------
 
 
 def test_adjacent_composites_share_a_region_or_not(same_values, x, rng):
@@ -283,7 +298,7 @@ def test_regions_are_numbered_in_order_of_execution(make_model):
     assert [call.where for call in result.report] == ["npu", "host", "npu", "host", "npu", "npu"]
 
 
-# --- any form of module ------------------------------------------------------------------------------------------------
+# --- any form of module -----------------------------------------------------------------------------------------------
 
 
 def test_entry_of_another_name_keeps_it(same_values, x):
@@ -308,7 +323,8 @@ def test_private_helpers_become_part_of_the_model(same_values, x):
 
 def test_several_entries_stay_and_are_not_merged(same_values, run_on_host, x):
     result = same_values(TwoEntries, x)
-    np.testing.assert_array_equal(run_on_host(result.module, x, entry="other"), run_on_host(TwoEntries, x, entry="other"))
+    expected = run_on_host(TwoEntries, x, entry="other")
+    np.testing.assert_array_equal(run_on_host(result.module, x, entry="other"), expected)
     assert not result.merged and "2 (main, other)" in result.merge_reason
     assert [(call.op, call.where) for call in result.report] == [
         ("relax.nn.relu", "npu"),
@@ -341,10 +357,14 @@ def test_match_cast(same_values, x):
     assert [call.where for call in result.report] == ["npu", "npu"]
 
 
-def test_inner_function(same_values, x):
+def test_inner_function_becomes_part_of_the_model(same_values, x):
     result = same_values(Closure, x)
-    assert [call.op for call in result.report][-1] == "relax.tanh"
-    assert result.report[len(result.report) - 1].where == "npu"
+    assert [(call.op, call.where) for call in result.report] == [("relax.nn.relu", "npu"), ("relax.tanh", "npu")]
+
+
+def test_inner_function_that_captures_a_variable_is_refused():
+    with pytest.raises(PartitionError, match="closure"):
+        partition(Capture)
 
 
 def test_recursion(same_values, x):
@@ -385,16 +405,27 @@ def test_symbolic_shapes_stay_on_the_host(same_values, make_model, rng):
     assert "nx4 float32" in result.report[0].reason
 
 
-def test_partitioning_twice_takes_nothing_away():
-    once = partition(TwoLayers)
-    twice = partition(once.module)
-    assert [str(v.name_hint) for v in twice.module.get_global_vars()] == [
-        str(v.name_hint) for v in once.module.get_global_vars()
-    ]
-    assert not twice.regions or {region.symbol for region in twice.regions} == {r.symbol for r in once.regions}
+def test_partitioning_twice_is_refused():
+    for merge in ("safe", "never"):
+        with pytest.raises(PartitionError, match="partitioned already"):
+            partition(partition(TwoLayers, merge=merge).module)
 
 
-# --- nothing matched ---------------------------------------------------------------------------------------------------
+def test_regions_of_another_backend_stay(run_on_host, x):
+    other = partition(Forward, patterns=[("other.tanh", is_op("relax.tanh")(wildcard()))])
+    assert [call.pattern for call in other.report] == ["", "other.tanh"]
+    both = partition(other.module)
+    assert [call.where for call in both.report] == ["npu", "host"]
+    assert "no operator" in both.report[1].reason
+    assert {str(f.attrs["Codegen"]) for f in both.module.functions.values() if f.attrs and "Codegen" in f.attrs} == {
+        "other",
+        "example_npu",
+    }
+    expected = run_on_host(Forward, x, entry="forward")
+    np.testing.assert_array_equal(run_on_host(both.module, x, entry="forward"), expected)
+
+
+# --- nothing matched --------------------------------------------------------------------------------------------------
 
 
 def test_legalised_module_says_so(x):
@@ -423,7 +454,7 @@ def test_operator_in_another_combination(make_model):
     assert "none has this combination" in result.report[0].reason
 
 
-# --- patterns of one's own ---------------------------------------------------------------------------------------------
+# --- patterns of one's own --------------------------------------------------------------------------------------------
 
 
 UPSTREAM = """
@@ -530,7 +561,7 @@ def test_error_in_an_attribute_getter_comes_out_as_it_was_raised():
         partition(Forward, patterns=[pattern])
 
 
-# --- other input -------------------------------------------------------------------------------------------------------
+# --- other input ------------------------------------------------------------------------------------------------------
 
 
 def test_wrong_arguments():
@@ -547,7 +578,7 @@ def test_the_given_module_stays_as_it_is():
     assert TwoLayers.script() == before
 
 
-# --- a model from ONNX -------------------------------------------------------------------------------------------------
+# --- a model from ONNX ------------------------------------------------------------------------------------------------
 
 
 def inverted_residual(rng):
@@ -607,7 +638,7 @@ def test_quantized_chain_is_one_composite(same_values, make_model, rng):
     assert len(region.calls) == 7
 
 
-# --- the report as text ------------------------------------------------------------------------------------------------
+# --- the report as text -----------------------------------------------------------------------------------------------
 
 
 def test_report_is_a_table_with_counts():

@@ -17,10 +17,30 @@ op, nn = relax.op, relax.op.nn
 IMAGE, FILTERS = (1, 4, 6, 6), (4, 4, 3, 3)
 
 # What TVM's example backend names, and the three that its own operators keep from being registered.
-UPSTREAM = (
-    "dense matmul conv1d conv2d depthwise_conv2d max_pool2d avg_pool2d batch_norm softmax add multiply subtract divide "
-    "relu gelu quantize dequantize relu6 sigmoid tanh conv2d_relu_fused matmul_relu_fused"
-).split()
+UPSTREAM = {
+    "dense",
+    "matmul",
+    "conv1d",
+    "conv2d",
+    "depthwise_conv2d",
+    "max_pool2d",
+    "avg_pool2d",
+    "batch_norm",
+    "softmax",
+    "add",
+    "multiply",
+    "subtract",
+    "divide",
+    "relu",
+    "gelu",
+    "quantize",
+    "dequantize",
+    "relu6",
+    "sigmoid",
+    "tanh",
+    "conv2d_relu_fused",
+    "matmul_relu_fused",
+}
 
 ANCHORS = {
     "depthwise_conv2d": lambda x, w: nn.conv2d(x, w, padding=1, groups=4),
@@ -156,14 +176,18 @@ def test_the_most_specific_patterns_come_first():
             assert not is_longer, f"{info.name} hides {later.name}"
 
 
-@pytest.mark.parametrize("activation", [nn.relu, op.sigmoid, op.tanh, nn.gelu, nn.gelu_tanh, lambda x: op.clip(x, 0, 6)])
+def clip(x):
+    return op.clip(x, 0, 6)
+
+
+@pytest.mark.parametrize("activation", [nn.relu, op.sigmoid, op.tanh, nn.gelu, nn.gelu_tanh, clip])
 def test_any_activation_joins_a_convolution(make_model, emit_chain, activation):
     def body(builder, x, w):
         return emit_chain(builder, x, lambda x: nn.conv2d(x, w), activation)
 
     result = partition(make_model(body, x=(IMAGE, "float32"), w=(FILTERS, "float32")))
-    assert {call.pattern for call in result.report} <= {f"{PREFIX}conv2d_relu_fused", f"{PREFIX}conv2d_activation_fused"}
-    assert len(result.regions[0].composites) == 1
+    name = "conv2d_relu_fused" if activation is nn.relu else "conv2d_activation_fused"
+    assert [call.pattern for call in result.report] == [PREFIX + name] * 2
 
 
 def test_batch_norm_at_the_end_leaves_with_all_three_results(make_model):
@@ -212,7 +236,8 @@ def test_summaries_are_one_line_and_engines_exist():
 
 def test_partitioned_patterns_compute_what_the_model_computes(make_model, run_on_host, rng):
     model = fused_model(make_model, "conv2d_bias_bn_residual_activation_fused")
-    arrays = [rng.uniform(0.5, 1.5, [int(n) for n in p.ty.shape.values]).astype("float32") for p in model["main"].params]
+    shapes = [[int(size) for size in parameter.ty.shape.values] for parameter in model["main"].params]
+    arrays = [rng.uniform(0.5, 1.5, shape).astype("float32") for shape in shapes]
     expected = run_on_host(model, *arrays)
     for merge in ("safe", "never"):
         np.testing.assert_array_equal(run_on_host(partition(model, merge=merge).module, *arrays), expected)

@@ -97,7 +97,7 @@ def test_hostile_names_are_only_text(name: str) -> None:
     assert plain(diagram) == (3, 2)
     root = parse(render.draw(replace(diagram, title=name if name.strip() else "untitled")))
     if name.strip():
-        assert shorten(name, 36).strip() in [word.strip() for word in words(root)]
+        assert " ".join(shorten(name, 36).split()) in [" ".join(word.split()) for word in words(root)]
     assert len([e for e in root.iter() if e.get("class") == "node"]) == 3
 
 

@@ -20,7 +20,7 @@ from npu_kit.render.format import (
     format_value,
     shorten,
 )
-from npu_kit.render.text import fit, text_width
+from npu_kit.render.text import fit, text_width, wrap
 
 
 @pytest.mark.parametrize(
@@ -111,3 +111,11 @@ def test_ticks_are_few_evenly_spaced_and_inside(start: int, extent: int, at_most
 def test_ticks_are_round() -> None:
     assert ticks(0, 100, 6) == [0, 20, 40, 60, 80, 100]
     assert ticks(7, 7) == [7]
+
+
+@given(st.text(max_size=200), st.floats(30, 300))
+def test_wrapped_lines_fit_and_lose_no_short_word(text: str, width: float) -> None:
+    lines = wrap(text, width, 12)
+    assert all(text_width(line, 12) <= width for line in lines)
+    words = [word for word in clean(text).split() if text_width(word, 12) <= width]
+    assert [word for word in words if word not in " ".join(lines)] == []

@@ -8,6 +8,8 @@ from typing import Any
 import ipywidgets
 import traitlets
 
+from npu_kit_widgets.svg_view import SvgView
+
 _WHOLE_LABEL = {"description_width": "initial"}
 
 
@@ -71,13 +73,18 @@ def require_one_of(what: str, value: Any, known: Sequence[Any]) -> Any:
     return value
 
 
-def side_by_side(picture: Any, panel: Any, picture_width: str, panel_width: str) -> Any:
-    """A picture and a panel of text beside it; below it where the page is too narrow for both."""
-    picture.layout.flex, panel.layout.flex = f"2 1 {picture_width}", f"1 1 {panel_width}"
+def side_by_side(picture: SvgView, panel: Any) -> Any:
+    """A picture in its own size and a panel of text beside it; below it where the page is too narrow for both."""
+
+    def fit(_change: Any) -> None:
+        picture.layout.flex = f"0 1 {picture.width_pixels + 2}px"
+
+    picture.observe(fit, "svg")
     picture.layout.min_width = panel.layout.min_width = "0"
-    return ipywidgets.HBox(
-        (picture, panel), layout={"flex_flow": "row wrap", "align_items": "flex-start", "gap": "8px"}
-    )
+    panel.layout.flex = "1 1 300px"
+    row = ipywidgets.HBox((picture, panel))
+    row.add_class("npu-beside")
+    return row
 
 
 def column(*parts: Any) -> Any:

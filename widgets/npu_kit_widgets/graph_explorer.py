@@ -51,13 +51,13 @@ class GraphExplorer(View):
         self._graphs: dict[str, Graph] = {}  # by region label, lowered when first shown
         self._drawn = ""  # label of the region in the picture
         self._status, self._text = text_box(), text_box()
-        self._picture = SvgView(height="640px")
+        self._picture = SvgView(height="560px")
         first = _most_telling(tuple(self._calls.values()))
         chooser = dropdown("call", [(call_title(call), span) for span, call in self._calls.items()], first)
         super().__init__(
             "What does one call of the model become in the JSON graph?",
             [chooser],
-            [self._status, side_by_side(self._picture, self._text, "520px", "340px")],
+            [self._status, side_by_side(self._picture, self._text)],
             [self._picture],
         )
         self.selected = first
@@ -78,9 +78,8 @@ class GraphExplorer(View):
             if label:
                 graph = self._graph_of(label)
                 ids = nodes_of_call(graph, call)
-                picture = draw_graph(graph, highlight=ids)
-                kernels = [f"node {i}" for i in graph.kernels]
-                self._picture.show(picture, choices=kernels, selected=f"node {ids[0]}" if ids else "")
+                picture = draw_graph(graph, highlight=ids, attributes=False)  # they are in the text beside it
+                self._picture.show(picture, choices=[f"node {i}" for i in graph.kernels])
                 self._text.value = "".join(map(preformatted, node_texts(graph, ids)))
             self.nodes, self._drawn = ids, label
             self._status.value = status(_sentence(call, ids))

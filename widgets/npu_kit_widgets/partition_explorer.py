@@ -71,7 +71,7 @@ class PartitionExplorer(View):
         self._describe = describe or _describe_with_tvm
         self._sizes = sorted({*L1_SIZES, self._spec.tier("L1").capacity_bytes})
         self._status, self._story = text_box(), text_box()
-        self._picture = SvgView(height="640px")
+        self._picture = SvgView(height="560px")
         first = next(iter(self._models))
         self._call = dropdown("call", [("none", "")], "")
         controls = {
@@ -83,7 +83,7 @@ class PartitionExplorer(View):
         super().__init__(
             "What goes to the NPU, what stays on the host, and why?",
             [*controls.values()],
-            [self._status, side_by_side(self._picture, column(self._call, self._story), "520px", "340px")],
+            [self._status, side_by_side(self._picture, column(self._call, self._story))],
             [self._picture],
         )
         self.model = first

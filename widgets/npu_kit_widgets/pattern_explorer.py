@@ -73,7 +73,7 @@ class PatternExplorer(View):
         super().__init__(
             "Which operations match, and does the order of the patterns matter?",
             [*controls, self._leave_out],
-            [self._status, side_by_side(self._picture, self._story, "600px", "300px"), self._order],
+            [self._status, side_by_side(self._picture, self._story), self._order],
             [self._picture],
         )
         self.model, self.table = first_model, first_table
@@ -171,7 +171,8 @@ def call_row(call: CallReport, names: Sequence[str]) -> CallRow:
         op=call.op.removeprefix("relax."),
         name=call.name,
         type=call.type,
-        composite=f"{call.region} {short_name(call.composite)}".strip() if call.is_on_npu else "",
+        composite=f"{call.region} {call.composite}" if call.is_on_npu else "",
+        label=short_name(call.composite) if call.is_on_npu else "host",
         note=f"pattern {names.index(call.pattern) + 1} of {len(names)}" if call.pattern in names else "",
         tooltip=f"{call.index}: {call.op} {call.name}, {call.type}. {call.reason}",
     )

@@ -93,6 +93,12 @@ class SvgView(anywidget.AnyWidget):
         return list(found) if self.choices is None else [name for name in self.choices if name in found]
 
     @property
+    def width_pixels(self) -> float:
+        """The picture's own width; 0 while there is none."""
+        found = re.search(r'^\s*<svg[^>]*? width="([0-9.]+)', self.svg)
+        return float(found[1]) if found else 0.0
+
+    @property
     def picture(self) -> Picture:
         """The picture as it is now, for a static rendering."""
         return Picture(self.svg, self.alt)

@@ -12,9 +12,8 @@ import traitlets
 from npu_kit.graph.ir import Graph
 from npu_kit.hw import NpuSpec, load_spec
 from npu_kit.plan.ir import Plan, Step
-from npu_kit.plan.steps import label
 from npu_kit.render import chunk_count, memory_map, tile_count, tiles, timeline
-from npu_kit.render.format import format_bytes, format_count, number_of, shorten
+from npu_kit.render.format import format_bytes, format_count
 from npu_kit.trace.events import KINDS, Events
 from npu_kit_widgets.controls import (
     check_callable,
@@ -80,7 +79,7 @@ class TileExplorer(View):
         self._tiles, self._timeline, self._memory = SvgView(part="tile"), SvgView(part="event"), SvgView(part="piece")
         self._status = text_box()
         self._controls = {
-            "tile": slider("tile (rows = columns)", FIRST_TILE, self._spec.tile.minimum, self._largest),
+            "tile": slider("tile (rows = columns)", FIRST_TILE, self._spec.tile.minimum, self._largest, "380px"),
             "l1_bytes": stepped_slider("L1", [(format_bytes(size), size) for size in self._sizes], own),
             "step": dropdown("step", [("0", 0)], 0),
             "position": slider("event", 0, 0, 0, "420px"),
@@ -89,8 +88,8 @@ class TileExplorer(View):
         super().__init__(
             "What is in which memory while a tile is computed, and what do a smaller tile or a smaller L1 change?",
             [*self._controls.values(), self._play],
-            [self._status, self._tiles, self._timeline, self._memory],
-            [self._tiles, self._timeline, self._memory],
+            [self._status, self._timeline, self._tiles, self._memory],
+            [self._timeline, self._tiles, self._memory],
         )
         self.tile, self.l1_bytes = min(FIRST_TILE, self._largest), own
         for name, control in self._controls.items():
@@ -133,7 +132,7 @@ class TileExplorer(View):
         step = plan.steps[index]
         events = self._forecast(plan, (index,)) if event_bound(step) <= MAX_EVENTS else None
         memory = memory_map(plan, index)
-        options = tuple((f"{s.index}: {shorten(label(plan.graph, s.nodes), 56)}", s.index) for s in plan.steps)
+        options = tuple((f"{s.index}: {step_name(plan, s)}", s.index) for s in plan.steps)
         self._is_moving_itself = True
         try:
             self.plan, self._events = plan, events
@@ -152,11 +151,9 @@ class TileExplorer(View):
         events = self._events
         if events is None:
             picture = tiles(plan, step.index, self.position)
-            self._status.value = status(
-                f"{tile_sentence(plan, step, self.position)} There is no timeline: the step has up to "
-                f"{number_of(event_bound(step), 'event')}, and {format_count(MAX_EVENTS)} are the most that is forecast "
-                "while a slider moves."
-            )
+            where = tile_sentence(plan, step, self.position)
+            why = f"{format_count(MAX_EVENTS)} events are forecast while a slider moves, and the step may have"
+            self._status.value = status(f"{where} There is no timeline: {why} {format_count(event_bound(step))}.")
             self._tiles.show(picture)
             self._timeline.svg = ""
             return
@@ -196,6 +193,11 @@ class TileExplorer(View):
     @traitlets.validate("position")
     def _check_position(self, proposal: Any) -> int:
         return _require_within("position", proposal["value"], 0, self._controls["position"].max)
+
+
+def step_name(plan: Plan, step: Step) -> str:
+    """``conv2d + batch_norm + relu``."""
+    return " + ".join(plan.graph.nodes[n].name if plan.graph.nodes[n].is_kernel else "copy" for n in step.nodes)
 
 
 def event_bound(step: Step) -> int:

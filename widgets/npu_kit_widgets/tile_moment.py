@@ -9,7 +9,7 @@ import numpy as np
 from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.ir import Operand, Plan, Step
 from npu_kit.render import chunk_count, tile_count
-from npu_kit.render.format import clean, format_count, format_cycles, number_of, shorten
+from npu_kit.render.format import format_count, format_cycles, number_of, shorten
 from npu_kit.render.operand_boxes import letters_of
 from npu_kit.render.tile_scene import output_axes
 from npu_kit.trace.events import ENGINES, KINDS, TIERS, Events
@@ -31,19 +31,19 @@ def moment_of(plan: Plan, step: Step, events: Events, position: int) -> Moment:
     chunk = _chunk(step, events, position)
     passes = chunk_count(step)
     where = f"tile {tile} of {tile_count(step)} ({tile_spans(plan, step, tile)})" if tile >= 0 else ""
-    of_pass = f", pass {chunk} of {passes}," if chunk is not None and passes > 1 else ""
+    of_pass = f", pass {chunk} of {passes}" if chunk is not None and passes > 1 else ""
     engine, names = ENGINES[int(event["engine"])], node_names(plan, step)
     name = names.get(int(event["node"]), "a tensor")
     nbytes, macs = int(event["nbytes"]), int(event["macs"])
     source, target = (TIERS[int(event[end])] for end in ("src", "dst"))
     amount = number_of(nbytes, "byte")
-    reading = f"reading {amount} from {source}" + (f", {number_of(macs, 'MAC')}" if macs else "")
+    reading = f"reading {amount} from {source}" + (f" for {number_of(macs, 'MAC')}" if macs else "")
     said = {
         "prefetch": f"copies {name} whole, before the first tile: {amount} from {source} to {target}",
         "load": f"loads what {where} needs of {name}: {amount} from {source} to {target}",
-        "compute": f"computes {where}{of_pass} {reading}",
+        "compute": f"computes {where}{of_pass}, {reading}",
         "epilogue": f"applies {name} to {where}" + (f", {reading}" if nbytes else ""),
-        "drain": f"hands over {where}: {amount} from {source} to {target}",
+        "drain": f"moves {where} out of the accumulator: {amount} from {source} to {target}",
         "store": f"stores {where}: {amount} from {source} to {target}",
     }[kind]
     start, cycles = format_count(int(event["start"])), format_cycles(int(event["cycles"]))
@@ -71,15 +71,19 @@ def tile_spans(plan: Plan, step: Step, tile: int) -> str:
 def node_names(plan: Plan, step: Step) -> dict[int, str]:
     """Short names of the nodes that a step moves or computes: constants are named after content, so by their role."""
     named: dict[int, str] = {node: plan.graph.nodes[node].name for node in step.nodes}
-    beside = [operand for operands in step.epilogue_operands for operand in operands if operand is not None]
-    for operand in (*step.operands, *beside):
-        named.setdefault(operand.entry.node, _operand_name(plan, operand))
+    for operand in step.operands:
+        named.setdefault(operand.entry.node, _operand_name(plan, operand, f"constant {operand.name}"))
+    for number, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
+        for position, beside in enumerate(operands):
+            if beside is not None:
+                role = f"{plan.graph.nodes[number].name} input {position}"
+                named.setdefault(beside.entry.node, _operand_name(plan, beside, role))
     return named
 
 
-def _operand_name(plan: Plan, operand: Operand) -> str:
+def _operand_name(plan: Plan, operand: Operand, role: str) -> str:
     node = plan.graph.nodes[operand.entry.node]
-    return f"constant {operand.name}" if node.kind == "const" else shorten(clean(node.name), 24)
+    return role if node.kind == "const" else shorten(node.name, 24)
 
 
 def _chunk(step: Step, events: Events, position: int) -> int | None:
