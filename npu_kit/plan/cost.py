@@ -1,6 +1,6 @@
 """Cycles of one transfer and of one piece of work on one engine.
 
-Simplified: one instruction runs at a time, nothing overlaps. A real machine hides transfers behind compute.
+How instructions overlap is a matter of ``schedule``.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class CostModel:
             cycles += latency + math.ceil(nbytes / min(end.bytes_per_cycle for end in ends))
         return cycles
 
-    def array(self, engine: str, m: int, n: int, k: int) -> int:
-        """Cycles of an ``m x k`` by ``k x n`` product on a systolic engine, output stationary."""
-        return systolic_cycles(m, n, k, self._rows[engine], self._columns[engine])
+    def array(self, engine: str, m: int, n: int, k: int, dataflow: str = "output_stationary") -> int:
+        """Cycles of an ``m x k`` by ``k x n`` product on a systolic engine."""
+        return systolic_cycles(m, n, k, self._rows[engine], self._columns[engine], dataflow)
 
     def lanes(self, engine: str, operations: int) -> int:
         """Cycles of ``operations`` independent operations on a lane-wise engine, one a lane and cycle."""

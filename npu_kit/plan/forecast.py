@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from npu_kit.graph.ir import DTYPE_BYTES, Graph
+from npu_kit.graph.ir import DTYPE_BYTES, Entry, Graph
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.geometry import (
     Box,
@@ -24,6 +24,7 @@ from npu_kit.plan.geometry import (
 )
 from npu_kit.plan.ir import Operand, Plan, Step
 from npu_kit.plan.program import Instruction, instructions
+from npu_kit.plan.schedule import Timeline, hazards
 from npu_kit.trace.events import ENGINES, EVENT_DTYPE, KINDS, TIERS, Events
 
 Row = tuple[int, ...]
@@ -36,24 +37,27 @@ def forecast(plan: Plan, steps: tuple[int, ...] | None = None) -> Events:
     Cost: one row per instruction, about 20 microseconds each; ``plan.traffic`` has the totals in closed form.
     """
     chosen = plan.steps if steps is None else tuple(plan.steps[i] for i in steps)
-    columns = np.array([row for step in chosen for row in _StepForecast(plan, step).rows()], EVENT_DTYPE)
-    return with_starts(columns)
+    timeline = Timeline()
+    rows: list[Row] = []
+    for step in chosen:
+        timeline = Timeline(timeline.end)
+        rows += _StepForecast(plan.graph, step, CostModel(plan.spec, plan.power_mode), timeline).rows()
+    return np.array(rows, EVENT_DTYPE)
 
 
-def with_starts(events: Events) -> Events:
-    """Fill in the start cycles: each instruction begins when the one before it ends."""
-    if len(events):
-        events["start"] = np.concatenate([[0], np.cumsum(events["cycles"])[:-1]])
-    return events
+def step_cycles(graph: Graph, step: Step, cost: CostModel) -> int:
+    """The cycles of one step, instruction by instruction."""
+    timeline = Timeline()
+    for _ in _StepForecast(graph, step, cost, timeline).rows():
+        pass
+    return timeline.end
 
 
 class _StepForecast:
-    def __init__(self, plan: Plan, step: Step) -> None:
-        self.graph: Graph = plan.graph
-        self.step = step
-        self.problem = problem_of(plan.graph, step.nodes[0])
+    def __init__(self, graph: Graph, step: Step, cost: CostModel, timeline: Timeline) -> None:
+        self.graph, self.step, self.cost, self.timeline = graph, step, cost, timeline
+        self.problem = problem_of(graph, step.nodes[0])
         self.layouts = self.problem.layouts(step.axes)
-        self.cost = CostModel(plan.spec, plan.power_mode)
         self.operands = {operand.name: operand for operand in step.operands}
         self.epilogue: dict[str, tuple[Operand, int, int]] = {}
         for node_id, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
@@ -66,9 +70,11 @@ class _StepForecast:
         for entry in step.prefetch:
             nbytes = self.graph.type_of(entry).nbytes
             moved = (nbytes, 0, self.cost.transfer("L3", "L2", nbytes) if nbytes else 0)
-            yield self._row(Instruction("prefetch", -1, ()), entry.node, "dma", ("L3", "L2"), moved)
+            yield self._row(Instruction("prefetch", -1, ()), entry.node, "dma", ("L3", "L2"), moved, entry)
         forecasts: dict[str, Callable[[Instruction], Row | None]] = {
             "load": self._load,
+            "fill": self._fill,
+            "spill": self._spill,
             "compute": self._compute,
             "epilogue": self._run_epilogue,
             "drain": self._drain,
@@ -81,11 +87,20 @@ class _StepForecast:
             if row is not None:
                 yield row
 
-    def _row(self, instruction: Instruction, node: int, engine: str, ends: tuple[str, str], moved: Moved) -> Row:
+    def _row(
+        self,
+        instruction: Instruction,
+        node: int,
+        engine: str,
+        ends: tuple[str, str],
+        moved: Moved,
+        entry: Entry | None = None,
+    ) -> Row:
         kind, source, target = KINDS.index(instruction.kind), TIERS.index(ends[0]), TIERS.index(ends[1])
         nbytes, macs, cycles = moved
-        engine_index = ENGINES.index(engine)
-        return (self.step.index, instruction.tile, node, kind, engine_index, source, target, nbytes, macs, 0, cycles)
+        start, cause = self.timeline.place(engine, cycles, *hazards(self.step, instruction, entry))
+        place = (self.step.index, instruction.tile, node, kind, ENGINES.index(engine), source, target)
+        return (*place, nbytes, macs, start, cycles, cause)
 
     def _load(self, instruction: Instruction) -> Row | None:
         name = instruction.operand
@@ -94,7 +109,19 @@ class _StepForecast:
         if not nbytes:
             return None
         moved = (nbytes, 0, self.cost.transfer(operand.tier, "L1", nbytes))
-        return self._row(instruction, operand.entry.node, "dma", (operand.tier, "L1"), moved)
+        return self._row(instruction, operand.entry.node, "dma", (operand.tier, "L1"), moved, operand.entry)
+
+    def _fill(self, instruction: Instruction) -> Row:
+        return self._partial(instruction, ("L1", "L0"))
+
+    def _spill(self, instruction: Instruction) -> Row:
+        return self._partial(instruction, ("L0", "L1"))
+
+    def _partial(self, instruction: Instruction, ends: tuple[str, str]) -> Row:
+        """A partial sum leaves the accumulator, or comes back, as four bytes an element."""
+        nbytes = self._out_box(instruction).elements * DTYPE_BYTES["float32"]
+        moved = (nbytes, 0, self.cost.transfer(*ends, nbytes))
+        return self._row(instruction, self.step.nodes[0], self.step.engine, ends, moved)
 
     def _operand_bytes(self, name: str, instruction: Instruction) -> int:
         if name in self.epilogue:
@@ -117,7 +144,7 @@ class _StepForecast:
         if isinstance(problem, Contraction):
             m, n, k = size["y"] * size["x"], size["n"], size["c"] * size["kh"] * size["kw"]
             nbytes = m * k * DTYPE_BYTES[problem.x.dtype] + k * n * DTYPE_BYTES[problem.w.dtype]
-            return nbytes, m * n * k, self.cost.array(engine, m, n, k)
+            return nbytes, m * n * k, self.cost.array(engine, m, n, k, self.step.dataflow)
         elements = self._out_box(instruction).elements
         if isinstance(problem, Window):
             if instruction.stage == "finish":

@@ -18,7 +18,7 @@ from npu_kit.hw.spec import NpuSpec
 class Reason:
     """One decision, what was chosen, and why, with its numbers."""
 
-    decision: str  # "fuse", "tile", "chunk", "engine", "order", "tier", "resident"
+    decision: str  # "fuse", "tile", "chunk", "engine", "order", "buffering", "tier", "resident"
     subject: str  # the step, tensor or operand it is about
     chosen: str
     because: str
@@ -65,11 +65,17 @@ class Buffer:
 class Slot:
     """A place in L0 or L1 that holds one tile (or a panel of tiles) while a step runs."""
 
-    name: str  # "accumulator", "x", "w", "epilogue0", "out", ...
+    name: str  # "accumulator", "partials", "x", "w", "patches", "epilogue0.1", "out", ...
     tier: str
     offset_bytes: int
-    nbytes: int  # of all parts together
-    parts: int = 1  # a panel holds this many tiles side by side
+    nbytes: int  # of all parts and copies together
+    parts: int = 1  # a panel, or the partial sums, hold this many tiles side by side
+    copies: int = 1  # 2: the dma engine fills one copy while the engine reads the other
+
+    def place(self, part: int = 0, copy: int = 0) -> tuple[int, int]:
+        """Offset and size in bytes of one part of one copy."""
+        size = self.nbytes // (self.parts * self.copies)
+        return self.offset_bytes + (copy * self.parts + part) * size, size
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ class Operand:
     entry: Entry
     tier: str  # where its tiles are loaded from: "L3", "L2"
     slot: Slot
-    is_panel: bool = False  # all reduction chunks of one tile are kept until the outer loop moves on
+    is_panel: bool = False  # kept in L1, with all chunks that the loops inside need, until the loop outside moves on
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,7 @@ class Step:
     output: Entry  # of the last node
     output_tier: str  # "L3" or "L2"
     slots: tuple[Slot, ...]
+    dataflow: str = ""  # of a contraction: what stays on the array, see plan.cost.DATAFLOWS
     prefetch: tuple[Entry, ...] = ()  # tensors copied whole to L2 before the first tile
 
     def axis(self, name: str) -> Axis:

@@ -57,10 +57,10 @@ class SlotMemory:
         self._used = {"L0": 0, "L1": 0}
         self.slots: list[Slot] = []
 
-    def add(self, name: str, tier: str, nbytes: int, parts: int = 1) -> Slot:
-        """Give a slot of ``parts`` pieces of ``nbytes`` bytes a place behind the others."""
-        size = aligned(nbytes) * parts
-        slot = Slot(name, tier, self._used[tier], size, parts)
+    def add(self, name: str, tier: str, nbytes: int, parts: int = 1, copies: int = 1) -> Slot:
+        """Give a slot of ``copies`` times ``parts`` pieces of ``nbytes`` bytes a place behind the others."""
+        size = aligned(nbytes) * parts * copies
+        slot = Slot(name, tier, self._used[tier], size, parts, copies)
         self._used[tier] += size
         self.slots.append(slot)
         return slot

@@ -6,17 +6,20 @@ tile and loop order by the cycles of its transfers; copy to L2 what a step would
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.hw.spec import NpuSpec
-from npu_kit.plan.cost import CostModel
+from npu_kit.plan.cost import DATAFLOWS, CostModel
+from npu_kit.plan.estimate import estimate_cycles
+from npu_kit.plan.forecast import step_cycles
 from npu_kit.plan.fusion import Group, group_nodes
 from npu_kit.plan.geometry import Contraction
 from npu_kit.plan.ir import Buffer, Operand, Plan, Reason, Step
 from npu_kit.plan.placement import TensorMemory
+from npu_kit.plan.program import instruction_bound
 from npu_kit.plan.steps import StepBuilder, label
 from npu_kit.plan.traffic import aligned_bytes, operand_loads, step_counters
 
@@ -26,6 +29,8 @@ def make_plan(
     spec: NpuSpec,
     *,
     tile: int | tuple[int, int] | None = None,
+    dataflow: str | None = None,
+    double_buffer: bool = True,
     power_mode: str | None = None,
 ) -> Plan:
     """Decide tiles, tiers, engines and order for one region.
@@ -34,28 +39,35 @@ def make_plan(
         graph: a verified graph.
         spec: the machine.
         tile: rows and columns of the output tile, instead of the spec's.
+        dataflow: what stays on the array in every contraction, "output_stationary", "weight_stationary" or
+            "input_stationary"; None chooses for each by cost.
+        double_buffer: whether slots may have a second copy, which the dma engine fills while an engine reads the first.
         power_mode: a name from the spec; None for its default.
 
     Raises:
-        PlanError: a tensor larger than DRAM, or a tile that fits no memory; the message has the numbers.
+        PlanError: a tensor larger than DRAM, a tile that fits no memory, partial sums that do not fit L1; the message
+            has the numbers.
         SpecError: a tile that the machine cannot hold, an unknown power mode.
     """
     if tile is not None:
         spec = spec.replace(tile=tile)
     mode = spec.power_mode(power_mode).name
+    if dataflow not in (None, *DATAFLOWS):
+        raise PlanError(f"no dataflow {dataflow!r}", f"there are {', '.join(DATAFLOWS)}")
     groups = group_nodes(graph)
     dram, on_chip, reasons = _place_tensors(graph, spec, groups)
     tiers = {buffer.entry: buffer.tier for buffer in (*dram.buffers, *on_chip.buffers)}
     cost = CostModel(spec, mode)
     steps: list[Step] = []
     for index, group in enumerate(groups):
-        choice = _choose_step(StepBuilder(graph, spec, index, group, tiers), on_chip, cost)
+        builder = StepBuilder(graph, spec, index, group, tiers)
+        choice = _choose_step(builder, tuple(builder.candidates(dataflow, double_buffer)), on_chip, cost)
         on_chip.buffers.extend(choice.residents)
         reasons.extend(choice.reasons)
         steps.append(choice.step)
     for index, entry in enumerate(_copied_heads(graph), start=len(steps)):
         builder = StepBuilder(graph, spec, index, Group((entry.node,)), tiers)
-        steps.extend(builder.candidates())
+        steps.append(next(builder.candidates(double_buffer=double_buffer)))
     return Plan(graph, spec, mode, tuple(steps), (*dram.buffers, *on_chip.buffers), tuple(reasons))
 
 
@@ -111,6 +123,9 @@ def _reads(graph: Graph, group: Group, entry: Entry) -> bool:
     return any(entry in graph.nodes[node].inputs for node in group.nodes)
 
 
+EXACT_INSTRUCTIONS = 400  # up to here candidates are compared instruction by instruction
+
+
 @dataclass(frozen=True)
 class _Choice:
     step: Step
@@ -118,32 +133,58 @@ class _Choice:
     reasons: tuple[Reason, ...]
 
 
-def _choose_step(builder: StepBuilder, on_chip: TensorMemory, cost: CostModel) -> _Choice:
-    """The candidate whose transfers take the fewest cycles."""
+def _choose_step(builder: StepBuilder, candidates: Sequence[Step], on_chip: TensorMemory, cost: CostModel) -> _Choice:
+    """The candidate that takes the fewest cycles, then the one that moves the fewest bytes to and from DRAM."""
     graph, name = builder.graph, label(builder.graph, builder.group.nodes)
-    compared: list[tuple[int, Step, tuple[Buffer, ...]]] = []
-    for candidate in builder.candidates():
+    compared = []
+    for candidate in candidates:
         step, residents = _make_resident(builder, candidate, on_chip)
-        compared.append((cost.transfers(step_counters(graph, step)), step, residents))
-    compared.sort(key=lambda one: one[0])
-    cycles, step, residents = compared[0]
+        compared.append((_cycles(graph, step, cost), step_counters(graph, step).dram_bytes, step, residents))
+    compared.sort(key=lambda one: one[:2])
+    cycles, _, step, residents = compared[0]
     reasons = _step_reasons(builder, step, name)
-    if len(compared) > 1:
-        other = compared[1][0]
-        stays = _what_stays(step)
-        because = f"its transfers take {cycles} cycles, against {other} the other way round"
-        reasons.append(Reason("order", name, f"{stays} stay", because, {"cycles": cycles, "other_cycles": other}))
+    reasons += _comparisons(name, step, cycles, [(other[2], other[0]) for other in compared[1:]])
     for resident in residents:
-        loads = _loads(builder, compared[0][1])[resident.entry]
+        loads = _loads(builder, step)[resident.entry]
         because = f"its tiles are read {loads} bytes in all, the tensor has {resident.nbytes}: DRAM is read once"
         numbers = {"loads_bytes": loads, "tensor_bytes": resident.nbytes}
         reasons.append(Reason("resident", resident.name, "L2", because, numbers))
     return _Choice(step, residents, tuple(reasons))
 
 
-def _what_stays(step: Step) -> str:
-    order = [axis.name for axis in step.axes]
-    return "input tiles" if order.index("n") > order.index("x") else "weight tiles"
+def _cycles(graph: Graph, step: Step, cost: CostModel) -> int:
+    """Exact cycles of a short step; of a long one an estimate, which the differences between candidates outweigh."""
+    if instruction_bound(step) <= EXACT_INSTRUCTIONS:
+        return step_cycles(graph, step, cost)
+    return estimate_cycles(graph, step, cost)
+
+
+def _comparisons(name: str, step: Step, cycles: int, others: Sequence[tuple[Step, int]]) -> list[Reason]:
+    """Why this loop order, and why this buffering: the best of those that were not chosen, with its cycles."""
+    reasons = []
+    copies = step.slot("out").copies
+    for other, slower in others:
+        if step.family == "contraction" and _order(other) != _order(step):
+            because = f"it takes {cycles} cycles, and {_order(other)} {slower}"
+            reasons.append(Reason("order", name, _order(step), because, {"cycles": cycles, "other_cycles": slower}))
+            break
+    for other, slower in others:
+        if other.slot("out").copies != copies and _order(other) == _order(step):
+            chosen, against = ("double", "single") if copies > 1 else ("single", "double")
+            because = f"it takes {cycles} cycles, and {against} slots {slower}"
+            numbers = {"cycles": cycles, "other_cycles": slower}
+            reasons.append(Reason("buffering", name, f"{chosen} slots", because, numbers))
+            break
+    return reasons
+
+
+def _order(step: Step) -> str:
+    """The loop order of a contraction in words; all others have one."""
+    if not step.dataflow:
+        return ""
+    names = [axis.name for axis in step.axes]
+    outside = "inputs" if names.index("n") > names.index("x") else "weights"
+    return f"{step.dataflow.replace('_', ' ')} with {outside} outside"
 
 
 def _step_reasons(builder: StepBuilder, step: Step, name: str) -> list[Reason]:

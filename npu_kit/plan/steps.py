@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from npu_kit.errors import PlanError
 from npu_kit.graph.ir import DTYPE_BYTES, Entry, Graph
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan import tiling
@@ -45,37 +44,41 @@ class StepBuilder:
         self.problem = problem_of(graph, group.nodes[0])
         self.engine = engine_of(graph, group.nodes[0], self.problem)
 
-    def candidates(self) -> Iterator[Step]:
+    def candidates(self, dataflow: str | None = None, double_buffer: bool = True) -> Iterator[Step]:
         """The steps worth comparing by cost; at least one.
 
-        Raises:
-            PlanError: not even the smallest tile fits.
-        """
-        if isinstance(self.problem, Contraction):
-            refusal = None
-            found = False
-            for weights_stay in (False, True):
-                step, memory = self._contraction(self.problem, weights_stay)
-                if step is None:
-                    refusal = refuse_slots(label(self.graph, self.group.nodes), memory, self.spec)
-                else:
-                    found = True
-                    yield step
-            if not found and refusal is not None:
-                raise refusal
-            return
-        yield self._first_that_fits()
+        Args:
+            dataflow: for a contraction, only candidates of this dataflow.
+            double_buffer: also candidates whose slots have two copies.
 
-    def _contraction(self, problem: Contraction, weights_stay: bool) -> tuple[Step | None, SlotMemory]:
+        Raises:
+            PlanError: not even the smallest tile fits, or not with this dataflow.
+        """
+        copies = (2, 1) if double_buffer else (1,)
+        if isinstance(self.problem, Contraction):
+            if not self.problem.macs:
+                dataflow = "output_stationary"  # a sum of nothing has no operand that could stay on the array
+            orders = [order for order in tiling.LOOP_ORDERS if dataflow in (None, order.dataflow)]
+            attempts = [self._contraction(self.problem, order, number) for order in orders for number in copies]
+        else:
+            attempts = [self._streamed(number) for number in copies]
+        found = [step for step, _ in attempts if step is not None]
+        if not found:
+            raise refuse_slots(label(self.graph, self.group.nodes), attempts[-1][1], self.spec)
+        yield from found
+
+    def _contraction(
+        self, problem: Contraction, order: tiling.LoopOrder, copies: int
+    ) -> tuple[Step | None, SlotMemory]:
         """The largest output tile that fits with a panel of the operand that stays, else without one."""
-        axes = tiling.contraction_axes(problem, self.spec, weights_stay)
+        axes = tiling.contraction_axes(problem, self.spec, order)
         while True:
             for with_panel in (True, False):
-                step, memory = self._contraction_step(problem, axes, weights_stay, with_panel)
+                step, memory = self._contraction_step(problem, axes, order, copies, with_panel)
                 if step is not None:
                     return step, memory
             tile = {axis.name: axis.tile for axis in axes}
-            if tile["y"] * tile["x"] == 1:
+            if tile["y"] * tile["x"] == 1 or copies > 1 or order.dataflow != "output_stationary":
                 return None, memory
             half = tile["y"] * tile["x"] // 2
             y, x = tiling.spatial_tile(problem.rows, problem.columns, (tile["kh"], tile["kw"]), half)
@@ -83,12 +86,10 @@ class StepBuilder:
             axes = tuple(replace(axis, tile=smaller.get(axis.name, axis.tile)) for axis in axes)
 
     def _contraction_step(
-        self, problem: Contraction, axes: tuple[Axis, ...], weights_stay: bool, with_panel: bool
+        self, problem: Contraction, axes: tuple[Axis, ...], order: tiling.LoopOrder, copies: int, with_panel: bool
     ) -> tuple[Step | None, SlotMemory]:
         named = {axis.name: axis for axis in axes}
-        parts = math.prod(named[name].count for name in ("c", "kh", "kw"))
-        # A single chunk is its own panel: keeping it costs nothing.
-        panel = with_panel or parts <= 1
+        chunks = math.prod(named[name].count for name in ("c", "kh", "kw"))
         layouts = problem.layouts(axes)
         memory = SlotMemory(self.spec)
         rows = self.spec.tile.rows
@@ -96,17 +97,24 @@ class StepBuilder:
         is_direct = named["kh"].tile == named["kw"].tile == 1
         # Where each kernel position has its own box, the box is the matrix tile, padded to the array's full height.
         x_bytes = rows * depth * DTYPE_BYTES[problem.x.dtype] if is_direct else layouts["x"].nbytes
-        x_slot = memory.add("x", "L1", x_bytes, parts if panel and not weights_stay else 1)
-        w_slot = memory.add("w", "L1", layouts["w"].nbytes, parts if panel and weights_stay else 1)
+        outputs_stay = order.dataflow == "output_stationary" or chunks <= 1
+        # With the chunk loop inside, what stays is a panel of all chunks; a single chunk is its own panel.
+        stays = with_panel or chunks <= 1 or not outputs_stay
+        parts = max(1, chunks) if stays and outputs_stay else 1
+        keeps_x, keeps_w = (stays and order.keeps == name for name in ("x", "w"))
+        x_slot = memory.add("x", "L1", x_bytes, parts if keeps_x else 1, copies)
+        w_slot = memory.add("w", "L1", layouts["w"].nbytes, parts if keeps_w else 1, copies)
         if not is_direct:
             memory.add("patches", "L1", rows * depth * DTYPE_BYTES[problem.x.dtype])
-        operands = (
-            self._operand("x", 0, x_slot, panel and not weights_stay),
-            self._operand("w", 1, w_slot, panel and weights_stay),
-        )
-        return self._finish(axes, operands, layouts["out"], memory)
+        if not outputs_stay:
+            passing = ("batch", "y", "x") if order.keeps == "w" else ("n",)
+            tiles = math.prod(named[name].count for name in passing)
+            memory.add("partials", "L1", rows * named["n"].tile * DTYPE_BYTES["float32"], max(1, tiles))
+        operands = (self._operand("x", 0, x_slot, keeps_x), self._operand("w", 1, w_slot, keeps_w))
+        return self._finish(axes, operands, layouts["out"], memory, copies, order.dataflow)
 
-    def _first_that_fits(self) -> Step:
+    def _streamed(self, copies: int) -> tuple[Step | None, SlotMemory]:
+        """The largest tile that fits."""
         problem = self.problem
         if isinstance(problem, Softmax):
             shapes = tiling.softmax_axes(problem, self.spec)
@@ -115,18 +123,16 @@ class StepBuilder:
         else:
             assert not isinstance(problem, Contraction)
             shapes = tiling.window_axes(problem, self.spec)
-        memory: SlotMemory | None = None
+        memory = SlotMemory(self.spec)
         for axes in shapes:
             for with_panel in (True, False) if isinstance(problem, Softmax) else (False,):
-                step, memory = self._streamed_step(problem, axes, with_panel)
+                step, memory = self._streamed_step(problem, axes, copies, with_panel)
                 if step is not None:
-                    return step
-        if memory is None:
-            raise PlanError(f"no tile for {label(self.graph, self.group.nodes)}")
-        raise refuse_slots(label(self.graph, self.group.nodes), memory, self.spec)
+                    return step, memory
+        return None, memory
 
     def _streamed_step(
-        self, problem: Problem, axes: tuple[Axis, ...], with_panel: bool
+        self, problem: Problem, axes: tuple[Axis, ...], copies: int, with_panel: bool
     ) -> tuple[Step | None, SlotMemory]:
         layouts = problem.layouts(axes)
         memory = SlotMemory(self.spec)
@@ -134,14 +140,14 @@ class StepBuilder:
         panel = with_panel or (isinstance(problem, Softmax) and parts <= 1)
         names = [name for name in layouts if name != "out"]
         operands = tuple(
-            self._operand(name, i, memory.add(name, "L1", layouts[name].nbytes, parts), panel)
+            self._operand(name, i, memory.add(name, "L1", layouts[name].nbytes, parts, copies), panel)
             for i, name in enumerate(names)
         )
         if isinstance(problem, Softmax):
             statistics = axes[1].tile * DTYPE_BYTES["float32"]
             memory.add("maximum", "L1", statistics)
             memory.add("sum", "L1", statistics)
-        return self._finish(axes, operands, layouts["out"], memory)
+        return self._finish(axes, operands, layouts["out"], memory, copies)
 
     def _operand(self, name: str, position: int, slot: Slot, is_panel: bool) -> Operand:
         anchor = self.group.nodes[0]
@@ -150,7 +156,13 @@ class StepBuilder:
         return Operand(name, entry, self.tiers[entry], slot, is_panel)
 
     def _finish(
-        self, axes: tuple[Axis, ...], operands: tuple[Operand, ...], out: TileLayout, memory: SlotMemory
+        self,
+        axes: tuple[Axis, ...],
+        operands: tuple[Operand, ...],
+        out: TileLayout,
+        memory: SlotMemory,
+        copies: int,
+        dataflow: str = "",
     ) -> tuple[Step | None, SlotMemory]:
         """Add the epilogue's slots, the accumulator and the way out; None if the tiers are too small."""
         graph, nodes = self.graph, self.group.nodes
@@ -163,10 +175,11 @@ class StepBuilder:
                     continue
                 layout = aligned_operand(graph, node_id, position).layout(out)
                 name = f"epilogue{number}.{position}"
-                group.append(Operand(name, entry, self.tiers[entry], memory.add(name, "L1", layout.nbytes)))
+                slot = memory.add(name, "L1", layout.nbytes, copies=copies)
+                group.append(Operand(name, entry, self.tiers[entry], slot))
             epilogue.append(tuple(group))
         last = graph.nodes[nodes[-1]].outputs[0]
-        memory.add("out", "L1", math.prod(out.shape) * DTYPE_BYTES[last.dtype])
+        memory.add("out", "L1", math.prod(out.shape) * DTYPE_BYTES[last.dtype], copies=copies)
         accumulator = self.spec.tile.rows * self.spec.tile.columns
         memory.add("accumulator", "L0", accumulator * DTYPE_BYTES["float32"])
         if memory.missing():
@@ -184,6 +197,7 @@ class StepBuilder:
             output=output,
             output_tier=self.tiers[output] if graph.nodes[nodes[0]].is_kernel else "L3",
             slots=tuple(memory.slots),
+            dataflow=dataflow,
         )
         return step, memory
 

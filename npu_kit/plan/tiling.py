@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.geometry import Contraction, Elementwise, Softmax, Window
@@ -54,14 +55,31 @@ def reduction_chunk(problem: Contraction) -> tuple[int, int, int]:
     return tile_c, 1, balanced(kw, max(1, CHUNK_LIMIT // tile_c), 1)
 
 
-def contraction_axes(problem: Contraction, spec: NpuSpec, weights_stay: bool) -> tuple[Axis, ...]:
+@dataclass(frozen=True)
+class LoopOrder:
+    """One way to nest the loops of a contraction."""
+
+    dataflow: str  # what stays on the array, see plan.cost.DATAFLOWS
+    names: tuple[str, ...]  # axes, outermost first
+    keeps: str  # the operand whose tiles stay in L1 while the other's pass: "x" or "w"
+
+
+_CHUNK = ("c", "kh", "kw")
+LOOP_ORDERS = (
+    LoopOrder("output_stationary", ("group", "n", "batch", "y", "x", *_CHUNK), "w"),
+    LoopOrder("output_stationary", ("batch", "group", "y", "x", "n", *_CHUNK), "x"),
+    LoopOrder("weight_stationary", ("group", "n", *_CHUNK, "batch", "y", "x"), "w"),
+    LoopOrder("input_stationary", ("batch", "group", "y", "x", *_CHUNK, "n"), "x"),
+)
+
+
+def contraction_axes(problem: Contraction, spec: NpuSpec, order: LoopOrder) -> tuple[Axis, ...]:
     """Axes and tiles of a contraction, in loop order."""
     c, kh, kw = reduction_chunk(problem)
     y, x = spatial_tile(problem.rows, problem.columns, (kh, kw), spec.tile.rows)
     tile = {"batch": 1, "group": 1, "y": y, "x": x, "n": spec.tile.columns, "c": c, "kh": kh, "kw": kw}
-    order = ("group", "n", "batch", "y", "x") if weights_stay else ("batch", "group", "y", "x", "n")
     extents = problem.extents
-    return tuple(Axis(name, extents[name], tile[name]) for name in (*order, "c", "kh", "kw"))
+    return tuple(Axis(name, extents[name], tile[name]) for name in order.names)
 
 
 def window_axes(problem: Window, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:

@@ -160,6 +160,12 @@ def _compute(problem: Problem, step: Step, axis: dict[str, Axis], counters: Coun
         columns = axis["group"].extent * axis["n"].extent
         counters.move("L1", "L0", rows * depth * axis["n"].count * DTYPE_BYTES[problem.x.dtype], computes)
         counters.move("L1", "L0", spatial * depth * columns * DTYPE_BYTES[problem.w.dtype], computes)
+        if step.dataflow != "output_stationary" and chunks:
+            # Between two chunks every partial sum goes to L1 and comes back.
+            times, tiles = chunks - 1, out_tiles(problem, step.axes)
+            nbytes = times * problem.out.elements * DTYPE_BYTES["float32"]
+            counters.move("L0", "L1", nbytes, times * tiles)
+            counters.move("L1", "L0", nbytes, times * tiles)
         counters.macs = problem.macs
         return
     if isinstance(problem, Window):

@@ -59,6 +59,29 @@ def compute(slots: StepSlots, instruction: Instruction, cost: CostModel) -> Work
     return _elementwise(slots, slots.problem, instruction, cost)
 
 
+def fill(slots: StepSlots, instruction: Instruction) -> int:
+    """Bring a partial sum back into the accumulator; returns the bytes."""
+    return _move_partial(slots, instruction, into_accumulator=True)
+
+
+def spill(slots: StepSlots, instruction: Instruction) -> int:
+    """Put the partial sum in the accumulator among the others in L1; returns the bytes."""
+    return _move_partial(slots, instruction, into_accumulator=False)
+
+
+def _move_partial(slots: StepSlots, instruction: Instruction, *, into_accumulator: bool) -> int:
+    accumulator = slots.accumulator(slots.graph.nodes[slots.step.nodes[0]].outputs[0].dtype)
+    here = real(slots.out_box(instruction))
+    partial = slots.view("partials", accumulator.shape, accumulator.dtype.name, instruction.part)
+    if into_accumulator:
+        slots.fresh("accumulator")
+        accumulator[here] = partial[here]
+    else:
+        slots.fresh("partials", instruction.part)
+        partial[here] = accumulator[here]
+    return int(partial[here].nbytes)
+
+
 def epilogue(slots: StepSlots, number: int, running: str, instruction: Instruction, cost: CostModel) -> Work:
     """Run epilogue node ``number`` on the tile in the accumulator, whose declared dtype is ``running``."""
     node = slots.graph.nodes[slots.step.nodes[1 + number]]
@@ -69,7 +92,7 @@ def epilogue(slots: StepSlots, number: int, running: str, instruction: Instructi
         if operand is None:
             values.append(to_declared(slots.accumulator(running)[here], running))
         else:
-            values.append(slots.loaded(operand.name))
+            values.append(slots.loaded(operand.name, instruction))
             beside.append(values[-1])
     dtype = node.outputs[0].dtype
     result = apply_elementwise(node.name, node.attrs, values, dtype)
@@ -81,16 +104,13 @@ def epilogue(slots: StepSlots, number: int, running: str, instruction: Instructi
 def _contraction(slots: StepSlots, problem: Contraction, instruction: Instruction, cost: CostModel) -> Work:
     step = slots.step
     tile = {axis.name: axis.tile for axis in step.axes}
-    x_operand, w_operand = step.operands
-    x_part, w_part = (instruction.part if operand.is_panel else 0 for operand in step.operands)
-    x_layout, w_dtype = slots.layouts["x"], problem.w.dtype
     depth, pixels = tile["c"] * tile["kh"] * tile["kw"], tile["y"] * tile["x"]
-    b = slots.view(w_operand.name, (depth, tile["n"]), w_dtype, w_part)
+    b = slots.operand("w", (depth, tile["n"]), instruction)
     if tile["kh"] == tile["kw"] == 1:  # the box is the matrix tile
-        a = slots.view(x_operand.name, (slots.tile_rows, depth), problem.x.dtype, x_part)
+        a = slots.operand("x", (slots.tile_rows, depth), instruction)
         a[pixels:] = 0
     else:
-        x = slots.view(x_operand.name, x_layout.shape, problem.x.dtype, x_part)
+        x = slots.operand("x", slots.layouts["x"].shape, instruction)
         slots.fresh("patches")
         a = slots.view("patches", (slots.tile_rows, depth), problem.x.dtype)
         a[pixels:] = 0
@@ -101,7 +121,7 @@ def _contraction(slots: StepSlots, problem: Contraction, instruction: Instructio
     multiply_accumulate(matrix, a, b)
     size = {name: stop - start for name, (start, stop) in spans_of(step.axes, instruction.at).items()}
     m, n, k = size["y"] * size["x"], size["n"], size["c"] * size["kh"] * size["kw"]
-    return Work(a[:m, :k].nbytes + b[:k, :n].nbytes, 2, m * n * k, cost.array(step.engine, m, n, k))
+    return Work(a[:m, :k].nbytes + b[:k, :n].nbytes, 2, m * n * k, cost.array(step.engine, m, n, k, step.dataflow))
 
 
 def _window(slots: StepSlots, problem: Window, instruction: Instruction, cost: CostModel) -> Work | None:
@@ -120,11 +140,11 @@ def _window(slots: StepSlots, problem: Window, instruction: Instruction, cost: C
     layout = slots.layouts["x"]
     span = spans_of(step.axes, instruction.at)
     kh, kw = (span[name][1] - span[name][0] for name in ("kh", "kw"))
-    held = slots.view("x", layout.shape, problem.x.dtype)
+    held = slots.operand("x", layout.shape, instruction)
     windows = _windows(problem, tile, held, (y, x), (kh, kw))[..., :c]
     weights = None
     if problem.w is not None:
-        weights = slots.view("w", slots.layouts["w"].shape, problem.w.dtype)[:kh, :kw, :c]
+        weights = slots.operand("w", slots.layouts["w"].shape, instruction)[:kh, :kw, :c]
     reduce_taps(accumulator, windows, weights, problem.is_maximum)
     operations = math.prod(windows.shape)
     cycles = cost.lanes(step.engine, operations)
@@ -135,8 +155,7 @@ def _window(slots: StepSlots, problem: Window, instruction: Instruction, cost: C
 
 def _softmax(slots: StepSlots, problem: Softmax, instruction: Instruction, cost: CostModel) -> Work:
     layout = slots.layouts["x"]
-    part = instruction.part if slots.step.operands[0].is_panel else 0
-    x = slots.view("x", layout.shape, problem.type.dtype, part)
+    x = slots.operand("x", layout.shape, instruction)
     maximum = slots.view("maximum", layout.shape[:1], "float32")
     total = slots.view("sum", layout.shape[:1], "float32")
     if instruction.stage == "maximum":
@@ -158,7 +177,7 @@ def _elementwise(slots: StepSlots, problem: Elementwise, instruction: Instructio
     node = slots.graph.nodes[step.nodes[0]]
     slots.fresh("accumulator")
     box = slots.out_box(instruction)
-    values = [slots.loaded(operand.name) for operand in step.operands]
+    values = [slots.loaded(operand.name, instruction) for operand in step.operands]
     dtype = problem.out.dtype
     result = apply_elementwise(node.name, node.attrs, values, dtype) if node.is_kernel else values[0]
     slots.accumulator(dtype)[real(box)] = result

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from npu_kit.errors import ExecutionError, InputError
 from npu_kit.graph.ir import Entry, Graph
-from npu_kit.plan.forecast import with_starts
 from npu_kit.plan.ir import Plan, Step
+from npu_kit.plan.schedule import Timeline
 from npu_kit.plan.steps import label
 from npu_kit.runtime.fast import run_fast
 from npu_kit.runtime.memory import OnChipMemory
@@ -64,15 +64,17 @@ def execute(
     memory = OnChipMemory(plan.spec) if mode == "step" else None
     counters: list[Counters] = []
     rows: list[tuple[int, ...]] = []
+    timeline = Timeline()
     _place(plan, tensors, memory)
     for step in plan.steps:
+        timeline = Timeline(timeline.end)
         # A copy reads and writes one entry: the argument, and the place where the region returns it.
         output = results[graph.heads.index(step.output)] if step.family == "copy" else tensors[step.output]
         try:
             if memory is None:
                 counters.append(run_fast(plan, step, tensors, output))
             else:
-                counted, events = StepRunner(plan, step, tensors, output, memory, poison=poison).run()
+                counted, events = StepRunner(plan, step, tensors, output, memory, timeline, poison=poison).run()
                 counters.append(counted)
                 rows.extend(events)
         except BaseException as error:
@@ -81,7 +83,7 @@ def execute(
     _repeat_heads(graph, results)
     traces = active_traces()
     if traces:
-        run = RegionRun(plan, mode, tuple(counters), with_starts(np.array(rows, EVENT_DTYPE)))
+        run = RegionRun(plan, mode, tuple(counters), np.array(rows, EVENT_DTYPE))
         for trace in traces:
             trace.runs.append(run)
     return tuple(results)

@@ -54,8 +54,8 @@ def run_fast(plan: Plan, step: Step, tensors: Mapping[Entry, Array], output: Arr
 
 def _count_tiles(problem: Problem, axes: tuple[Axis, ...]) -> int:
     """Output tiles: the tiles of the axes that are no reduction."""
-    reduced = {Contraction: 3, Window: 2}.get(type(problem), 0)
-    return math.prod(axis.count for axis in axes[: len(axes) - reduced])
+    reduced = {Contraction: ("c", "kh", "kw"), Window: ("kh", "kw")}.get(type(problem), ())
+    return math.prod(axis.count for axis in axes if axis.name not in reduced)
 
 
 def _epilogue(

@@ -29,11 +29,11 @@ class FastContraction:
         self.step, self.problem, self.counters = step, problem, counters
         self.axis = {axis.name: axis for axis in step.axes}
         self.tile_rows = plan.spec.tile.rows
+        reduction = (self.axis["c"], self.axis["kh"], self.axis["kw"])
         self.chunks = [
-            tuple(axis.span(i) for axis, i in zip(step.axes[-3:], index, strict=True))
-            for index in tile_indices(step.axes[-3:])
+            tuple(axis.span(i) for axis, i in zip(reduction, index, strict=True)) for index in tile_indices(reduction)
         ]
-        self.depth = math.prod(axis.tile for axis in step.axes[-3:])
+        self.depth = math.prod(axis.tile for axis in reduction)
 
     def run(self, x: Array, w: Array) -> Array:
         """The product in the compute dtype, in the output tensor's own axes."""
@@ -175,3 +175,7 @@ class FastContraction:
         counters.move("L1", "L0", outputs * columns * sum(chunk_sizes) * x_size, computes)
         counters.move("L1", "L0", batch * spatial * w_elements * w_size, computes)
         counters.macs = result.size * sum(chunk_sizes)
+        if self.step.dataflow != "output_stationary":
+            visits = (len(self.chunks) - 1) * batch * groups * spatial * columns
+            for ends in (("L0", "L1"), ("L1", "L0")):  # partial sums leave and come back between chunks
+                counters.move(*ends, (len(self.chunks) - 1) * result.nbytes, visits)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from npu_kit.graph.ir import Graph
@@ -45,7 +46,7 @@ class StepSlots:
         self.layouts = self.problem.layouts(step.axes)
         self.tile_rows = plan.spec.tile.rows
         self.places: Mapping[str, Place] = self._places()
-        self._held: dict[str, Box] = {}
+        self._held: dict[tuple[str, int], Box] = {}
 
     def _places(self) -> dict[str, Place]:
         step = self.step
@@ -57,18 +58,17 @@ class StepSlots:
                     places[operand.name] = Place(operand, layout, node, position)
         return places
 
-    def view(self, name: str, shape: tuple[int, ...], dtype: str, part: int = 0) -> Array:
-        """A view of one part of a slot."""
+    def view(self, name: str, shape: tuple[int, ...], dtype: str, part: int = 0, copy: int = 0) -> Array:
+        """A view of one part of one copy of a slot."""
         slot = self.step.slot(name)
-        offset = slot.offset_bytes + part * (slot.nbytes // slot.parts)
+        offset, _ = slot.place(part, copy)
         return self.memory[slot.tier].view(offset, shape, dtype)
 
-    def fresh(self, name: str, part: int = 0) -> None:
+    def fresh(self, name: str, part: int = 0, copy: int = 0) -> None:
         """A part of a slot is about to be used again."""
         if self._poison:
             slot = self.step.slot(name)
-            size = slot.nbytes // slot.parts
-            self.memory[slot.tier].poison(slot.offset_bytes + part * size, size)
+            self.memory[slot.tier].poison(*slot.place(part, copy))
 
     def box(self, name: str, instruction: Instruction) -> Box:
         """The box of an operand's tensor that an instruction needs."""
@@ -82,21 +82,30 @@ class StepSlots:
         """The box of the output tensor that an instruction works on."""
         return self.problem.box("out", self.step.axes, spans_of(self.step.axes, instruction.inside))
 
-    def load(self, name: str, part: int, box: Box, source: Array) -> None:
+    def load(self, instruction: Instruction, box: Box, source: Array) -> None:
         """Put a piece of a tensor, shaped as the box, into its slot; elements without real data get the fill."""
-        self.fresh(name, part)
+        name, part, copy = instruction.operand, instruction.part, instruction.copies.get(instruction.operand, 0)
+        self.fresh(name, part, copy)
         layout = self.places[name].layout
-        tile = self.view(name, layout.shape, layout.type.dtype, part)
+        tile = self.view(name, layout.shape, layout.type.dtype, part, copy)
         if box.lengths != layout.shape:
             tile[...] = layout.fill
         tile[box.target] = source
-        self._held[name] = box
+        self._held[name, copy] = box
 
-    def loaded(self, name: str) -> Array:
+    def loaded(self, name: str, instruction: Instruction) -> Array:
         """The real part of what an elementwise operand's slot holds."""
+        copy = instruction.copies.get(name, 0)
         layout = self.places[name].layout
-        tile: Array = self.view(name, layout.shape, layout.type.dtype)[keep(self._held[name].target)]
-        return tile
+        tile: Array = self.view(name, layout.shape, layout.type.dtype, copy=copy)
+        return np.asarray(tile[keep(self._held[name, copy].target)])
+
+    def operand(self, name: str, shape: tuple[int, ...], instruction: Instruction) -> Array:
+        """The tile of an anchor's operand that an instruction works on, as ``shape``."""
+        slot = self.step.slot(name)
+        part = instruction.part if slot.parts > 1 else 0
+        dtype = self.places[name].layout.type.dtype
+        return self.view(name, shape, dtype, part, instruction.copies.get(name, 0))
 
     def accumulator(self, declared: str) -> Array:
         """The accumulator in the shape of the output tile, in the dtype in which ``declared`` is computed."""

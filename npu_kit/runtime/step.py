@@ -15,6 +15,7 @@ from npu_kit.graph.ir import Entry
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.program import Instruction, instructions
+from npu_kit.plan.schedule import Timeline, hazards
 from npu_kit.runtime import engines
 from npu_kit.runtime.arithmetic import to_declared
 from npu_kit.runtime.memory import OnChipMemory
@@ -35,6 +36,7 @@ class StepRunner:
         tensors: the arrays in L3, by entry, and views of those in L2.
         output: where the step's result goes.
         memory: the on-chip tiers.
+        timeline: when engines and data are ready, over all steps of the plan.
         poison: fill every slot with NaN before it is used again.
     """
 
@@ -45,10 +47,11 @@ class StepRunner:
         tensors: Mapping[Entry, Array],
         output: Array,
         memory: OnChipMemory,
+        timeline: Timeline,
         *,
         poison: bool = False,
     ) -> None:
-        self.step, self.memory = step, memory
+        self.step, self.memory, self.timeline = step, memory, timeline
         self.tensors, self.output = dict(tensors), output
         self.slots = StepSlots(plan, step, memory, poison=poison)
         self.cost = CostModel(plan.spec, plan.power_mode)
@@ -64,6 +67,8 @@ class StepRunner:
         actions = {
             "clear": self._clear,
             "load": self._load,
+            "fill": self._fill,
+            "spill": self._spill,
             "compute": self._compute,
             "epilogue": self._epilogue,
             "drain": self._drain,
@@ -78,7 +83,7 @@ class StepRunner:
         near = self.memory["L2"].view(self._residents[entry].offset_bytes, source.shape, source.dtype.name)
         near[...] = source
         self.tensors[entry] = near
-        self._moved(Instruction("prefetch", -1, ()), entry.node, ("L3", "L2"), near.nbytes)
+        self._moved(Instruction("prefetch", -1, ()), entry.node, ("L3", "L2"), near.nbytes, entry)
 
     def _clear(self, instruction: Instruction) -> None:
         engines.clear(self.slots)
@@ -89,9 +94,15 @@ class StepRunner:
         operand, layout = place.operand, place.layout
         box = self.slots.box(operand.name, instruction)
         source = self.tensors[operand.entry][keep(box.index)].transpose(layout.order).reshape(box.lengths)
-        self.slots.load(operand.name, instruction.part, box, source)
+        self.slots.load(instruction, box, source)
         if source.nbytes:
-            self._moved(instruction, operand.entry.node, (operand.tier, "L1"), source.nbytes)
+            self._moved(instruction, operand.entry.node, (operand.tier, "L1"), source.nbytes, operand.entry)
+
+    def _fill(self, instruction: Instruction) -> None:
+        self._drained(instruction, ("L1", "L0"), engines.fill(self.slots, instruction))
+
+    def _spill(self, instruction: Instruction) -> None:
+        self._drained(instruction, ("L0", "L1"), engines.spill(self.slots, instruction))
 
     def _compute(self, instruction: Instruction) -> None:
         self.running = self.dtypes[0]
@@ -108,27 +119,34 @@ class StepRunner:
     def _drain(self, instruction: Instruction) -> None:
         """The finished tile leaves the accumulator in the dtype its tensor declares."""
         here, dtype = real(self.slots.out_box(instruction)), self.dtypes[-1]
-        self.slots.fresh("out")
-        out = self.slots.view("out", self.slots.layouts["out"].shape, dtype)[here]
+        copy = instruction.copies["out"]
+        self.slots.fresh("out", copy=copy)
+        out = self.slots.view("out", self.slots.layouts["out"].shape, dtype, copy=copy)[here]
         out[...] = to_declared(self.slots.accumulator(self.running)[here], dtype)
-        self.counters.move("L0", "L1", out.nbytes)
-        cycles = self.cost.transfer("L0", "L1", out.nbytes)
-        self._record(instruction, self.step.nodes[-1], self.step.engine, ("L0", "L1"), (out.nbytes, 0, cycles))
+        self._drained(instruction, ("L0", "L1"), out.nbytes)
 
     def _store(self, instruction: Instruction) -> None:
         box, layout = self.slots.out_box(instruction), self.slots.layouts["out"]
-        piece = self.slots.view("out", layout.shape, self.dtypes[-1])[real(box)]
+        piece = self.slots.view("out", layout.shape, self.dtypes[-1], copy=instruction.copies["out"])[real(box)]
         target = self.output[keep(box.index)].transpose(layout.order)
         target[...] = piece.reshape(target.shape)
         self.counters.tiles += 1
         self.counters.stored_elements += piece.size
         self._moved(instruction, self.step.nodes[-1], ("L1", self.step.output_tier), piece.nbytes)
 
-    def _moved(self, instruction: Instruction, node: int, ends: tuple[str, str], nbytes: int) -> None:
+    def _moved(
+        self, instruction: Instruction, node: int, ends: tuple[str, str], nbytes: int, entry: Entry | None = None
+    ) -> None:
         """Count one transfer by the dma engine, made by whoever calls."""
         self.counters.move(*ends, nbytes)
         cycles = self.cost.transfer(*ends, nbytes) if nbytes else 0
-        self._record(instruction, node, "dma", ends, (nbytes, 0, cycles))
+        self._record(instruction, node, "dma", ends, (nbytes, 0, cycles), entry)
+
+    def _drained(self, instruction: Instruction, ends: tuple[str, str], nbytes: int) -> None:
+        """Count what the anchor's engine moved between its accumulator and L1."""
+        self.counters.move(*ends, nbytes)
+        node = self.step.nodes[-1 if instruction.kind == "drain" else 0]
+        self._record(instruction, node, self.step.engine, ends, (nbytes, 0, self.cost.transfer(*ends, nbytes)))
 
     def _worked(self, instruction: Instruction, node: int, engine: str, work: engines.Work) -> None:
         self.counters.move("L1", "L0", work.nbytes, work.reads)
@@ -136,9 +154,16 @@ class StepRunner:
         self._record(instruction, node, engine, ("L1", "L0"), (work.nbytes, work.macs, work.cycles))
 
     def _record(
-        self, instruction: Instruction, node: int, engine: str, ends: tuple[str, str], took: tuple[int, int, int]
+        self,
+        instruction: Instruction,
+        node: int,
+        engine: str,
+        ends: tuple[str, str],
+        took: tuple[int, int, int],
+        entry: Entry | None = None,
     ) -> None:
         kind, source, target = KINDS.index(instruction.kind), TIERS.index(ends[0]), TIERS.index(ends[1])
         nbytes, macs, cycles = took
         place = (self.step.index, instruction.tile, node, kind, ENGINES.index(engine), source, target)
-        self.rows.append((*place, nbytes, macs, 0, cycles))
+        start, cause = self.timeline.place(engine, cycles, *hazards(self.step, instruction, entry))
+        self.rows.append((*place, nbytes, macs, start, cycles, cause))

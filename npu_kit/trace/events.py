@@ -1,6 +1,6 @@
 """Events: what was moved and computed, one row each, in columns.
 
-The same columns serve the plan's forecast (``plan.program``) and the trace of a run; a row is 48 bytes, so a million
+The same columns serve the plan's forecast (``plan.program``) and the trace of a run; a row is 49 bytes, so a million
 tiles stay small.
 """
 
@@ -11,9 +11,12 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-KINDS = ("prefetch", "load", "compute", "epilogue", "drain", "store")
+KINDS = ("prefetch", "load", "compute", "epilogue", "drain", "store", "fill", "spill")
 ENGINES = ("dma", "matrix", "conv", "vector", "pooling", "activation")
 TIERS = ("L0", "L1", "L2", "L3")
+# Why an event began later than its engine was free: an operand was still on its way, the accumulator or the slot to be
+# written was still in use, the tensor was not written yet.
+CAUSES = ("", "operand", "accumulator", "slot", "tensor")
 
 EVENT_DTYPE = np.dtype(
     [
@@ -28,6 +31,7 @@ EVENT_DTYPE = np.dtype(
         ("macs", "<i8"),  # real multiply-accumulates; 0 for everything else
         ("start", "<i8"),  # cycle
         ("cycles", "<i8"),  # duration
+        ("cause", "u1"),  # index into CAUSES
     ]
 )
 

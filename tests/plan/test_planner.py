@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 from graphs import GraphBuilder, conv_relu_pool, first_layer_of_resnet18, graphs, matmul_chain
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from npu_kit.errors import PlanError, SpecError
 from npu_kit.graph.ir import Graph
 from npu_kit.hw.presets import load_spec
+from npu_kit.plan.forecast import busy_cycles, forecast, total_cycles
 from npu_kit.plan.geometry import problem_of, spans_of
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.placement import TensorMemory, aligned
@@ -21,6 +23,7 @@ from npu_kit.plan.tiling import balanced, reduction_chunk
 from npu_kit.plan.traffic import plan_counters
 from npu_kit.plan.verify import verify_plan
 from npu_kit.trace.counters import total
+from npu_kit.trace.events import CAUSES, KINDS
 
 SPEC = load_spec("example")
 
@@ -72,7 +75,7 @@ def test_the_cheaper_loop_order_wins() -> None:
 
 def test_every_decision_carries_its_reason() -> None:
     reasons = make_plan(first_layer_of_resnet18(), SPEC).reasons
-    assert {"tile", "engine", "order", "tier", "chunk"} <= {reason.decision for reason in reasons}
+    assert {"tile", "engine", "order", "buffering", "tier", "chunk"} <= {reason.decision for reason in reasons}
     order = next(reason for reason in reasons if reason.decision == "order")
     assert order.numbers["cycles"] <= order.numbers["other_cycles"]
 
@@ -100,6 +103,50 @@ def test_an_unknown_power_mode_is_refused() -> None:
         make_plan(matmul_chain(), SPEC, power_mode="turbo")
 
 
+@given(graphs())
+def test_double_buffering_never_costs_cycles(graph: Graph) -> None:
+    spec = SPEC.replace(tile=16)
+    double, single = (total_cycles(forecast(make_plan(graph, spec, double_buffer=db))) for db in (True, False))
+    assert double <= single
+
+
+def test_double_buffering_hides_transfers_behind_compute() -> None:
+    graph = matmul_chain(m=300, k=900, n=300)
+    double, single = (forecast(make_plan(graph, SPEC, double_buffer=db)) for db in (True, False))
+    assert total_cycles(double) < total_cycles(single)
+    # The engines do the same work; only the waiting differs.
+    assert busy_cycles(double)["matrix"] == busy_cycles(single)["matrix"]
+
+
+def test_events_follow_what_they_need() -> None:
+    events = forecast(make_plan(conv_relu_pool(), SPEC))
+    for engine in np.unique(events["engine"]):
+        mine = events[events["engine"] == engine]
+        assert (mine["start"][1:] >= mine["start"][:-1] + mine["cycles"][:-1]).all()
+    for step in np.unique(events["step"]):
+        stores = events[(events["step"] == step) & (events["kind"] == KINDS.index("store"))]
+        drains = events[(events["step"] == step) & (events["kind"] == KINDS.index("drain"))]
+        assert (stores["start"] >= drains["start"] + drains["cycles"]).all()
+
+
+def test_a_wait_names_its_cause() -> None:
+    events = forecast(make_plan(matmul_chain(), SPEC, double_buffer=False))
+    waits = events[events["cause"] > 0]
+    assert {CAUSES[cause] for cause in waits["cause"]} >= {"operand", "slot"}
+
+
+def test_partial_sums_that_do_not_fit_are_refused_with_numbers() -> None:
+    graph = matmul_chain(m=20_000, k=600, n=40)
+    with pytest.raises(PlanError, match=r"L1 SRAM.*partials \d+") as caught:
+        make_plan(graph, SPEC, dataflow="weight_stationary")
+    assert "262144" in str(caught.value)
+
+
+def test_an_unknown_dataflow_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"row_stationary.*output_stationary, weight_stationary"):
+        make_plan(matmul_chain(), SPEC, dataflow="row_stationary")
+
+
 @given(st.integers(1, 4000), st.integers(1, 300))
 def test_balanced_tiles_cover_in_the_fewest_pieces(extent: int, limit: int) -> None:
     tile = balanced(extent, limit)
@@ -121,8 +168,6 @@ def test_the_depth_of_a_chunk_never_depends_on_memory(graph: Graph) -> None:
 
 @given(graphs())
 def test_instructions_store_every_output_element_once(graph: Graph) -> None:
-    import numpy as np
-
     plan = make_plan(graph, SPEC.replace(tile=16))
     for step in plan.steps:
         problem = problem_of(graph, step.nodes[0])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from graphs import (
     GraphBuilder,
     conv_relu_pool,
+    convolutions,
     first_layer_of_resnet18,
     graphs,
     matmul_chain,
+    matmuls,
     random_arrays,
+    regions,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +24,7 @@ from npu_kit.errors import ExecutionError, InputError
 from npu_kit.graph.ir import Graph
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
+from npu_kit.plan.cost import DATAFLOWS
 from npu_kit.plan.forecast import forecast
 from npu_kit.plan.planner import make_plan
 from npu_kit.plan.traffic import plan_counters
@@ -51,11 +57,11 @@ def assert_close(actual: np.ndarray, expected: np.ndarray) -> None:
         np.testing.assert_array_equal(actual, expected)
 
 
-def check_everything(graph: Graph, spec: NpuSpec, seed: int = 0) -> None:
+def check_everything(graph: Graph, spec: NpuSpec, seed: int = 0, **choices: Any) -> None:
     """Values against the reference; bits, counters and events against each other."""
     arrays = random_arrays(graph, seed)
     untouched = [array.copy() for array in arrays]
-    plan = make_plan(graph, spec)
+    plan = make_plan(graph, spec, **choices)
     verify_plan(plan)
     with record() as trace:
         fast = execute(plan, arrays, mode="fast")
@@ -81,6 +87,18 @@ def test_any_graph(graph: Graph, seed: int) -> None:
 @given(graphs(), st.sampled_from([8, 16, (8, 24), (16, 48)]))
 def test_any_graph_with_another_tile_and_less_memory(graph: Graph, tile: int | tuple[int, int]) -> None:
     check_everything(graph, third().replace(tile=tile))
+
+
+@given(st.one_of(convolutions(), matmuls(), regions()), st.sampled_from(DATAFLOWS), st.booleans())
+def test_any_contraction_under_any_dataflow(graph: Graph, dataflow: str, double_buffer: bool) -> None:
+    check_everything(graph, SPEC.replace(tile=16), dataflow=dataflow, double_buffer=double_buffer)
+
+
+@pytest.mark.parametrize("graph", [matmul_chain(), conv_relu_pool(channels=100, size=9)])
+def test_the_dataflow_changes_no_bit(graph: Graph) -> None:
+    arrays = random_arrays(graph)
+    results = [execute(make_plan(graph, SPEC, dataflow=dataflow), arrays, mode="step") for dataflow in DATAFLOWS]
+    assert len({one[0].tobytes() for one in results}) == 1
 
 
 @pytest.mark.parametrize("graph", [matmul_chain(), conv_relu_pool(), matmul_chain(dtype="float16")])
