@@ -132,11 +132,11 @@ def places(module):
 check("partition.places", places)
 
 # %% [markdown]
-# The report of the kit is made in this way: your dictionary, and for each call that is not in it a reason. Here the call
-# that stays is a transpose, so attention is cut in two. Why is a transpose nothing for this chip? The last column says it.
+# The report of the kit is made in this way: your dictionary, and for each call that is not in it a reason. Here an
+# exponential stands between two matmuls. The last column says why it stays; how often does data cross the border?
 
 # %%
-npu_kit.partition(build("attention"))
+npu_kit.partition(build("exp_between"))
 
 # %% [markdown]
 # This is the packaged version of your cut. Two things were added: a way out where TVM cannot merge (a model with
@@ -223,12 +223,12 @@ except tvm.error.InternalError as error:
     print(error)
 
 # %% [markdown]
-# The kit asks first: a check for each match follows the values outside and refuses what would come back. So the rest of
-# the model still goes to the NPU. Read the reason on the last row.
+# The kit asks first: for each match it follows the values outside, and refuses where one would come back. The other
+# patterns then get their turn, so the rest still goes to the NPU. Read the refusal under the add.
 
 # %%
-for call in npu_kit.partition(circle, patterns=[conv_add]).report:
-    print(call.op, "-", call.reason)
+for call in npu_kit.partition(circle, patterns=[conv_add, *table]).report:
+    print(call.op, "on the", call.where, *(f"\n   {name}: {refusal}" for name, refusal in call.refusals[:1]))
 
 # %% [markdown]
 # ## Try more
@@ -267,7 +267,7 @@ PartitionExplorer(models, run=lambda module, options: npu_kit.partition(module, 
 # ## Exercises
 #
 # **Read.** The tensor between stays on the chip while it fits L2. With 32 filters and float32: what is the largest
-# `size`, in pixels along one side, that still fits? L2 holds 512 KB.
+# `size`, in pixels along one side, that still fits? A cell above printed what L2 holds.
 
 # %%
 ### BEGIN SOLUTION
@@ -282,7 +282,7 @@ check("partition.largest_size", largest_size)
 
 # %%
 digits = build("digits", batch=1)
-print(f"one region where possible: {planned_bytes(digits, 'safe'):,}; one per composite: {planned_bytes(digits, 'never'):,}")
+print(f"merged: {planned_bytes(digits, 'safe'):,} bytes; not merged: {planned_bytes(digits, 'never'):,}")
 
 # %% [markdown]
 # **Build.** What can merging save at most? Sum up the tensors that pass from one composite to another inside a graph,

@@ -112,7 +112,7 @@ def _dot() -> Finding:
     try:
         name, program = find_backend()
     except ToolError as error:
-        return _finding("Graphviz", error.why or str(error), "graphviz-pure or dot", False, error.hint)
+        return _finding("Graphviz", f"{error.what}: {error.why}", "graphviz-pure or dot", False, error.hint)
     return _finding("Graphviz", f"{name} {program or ''}".strip(), "graphviz-pure or dot", True, "")
 
 

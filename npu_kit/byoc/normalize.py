@@ -28,8 +28,8 @@ def prepare(mod: Any) -> IRModule:
     """A copy of ``mod``, ready for matching; ``mod`` stays as it is.
 
     Raises:
-        PartitionError: ``mod`` is no IRModule or has no Relax function of the model; or it holds what TVM does not survive:
-            expressions nested too deep, a closure, an integer divided by a constant 0.
+        PartitionError: ``mod`` is no IRModule or has no Relax function of the model; or it holds what TVM does not
+            survive: expressions nested too deep, a closure, an integer divided by a constant 0.
     """
     if not isinstance(mod, IRModule):
         hint = "tvm.IRModule.from_expr(function)" if isinstance(mod, relax.Function) else "an importer's result"
@@ -47,7 +47,7 @@ def prepare(mod: Any) -> IRModule:
     copy = IRModule(dict(mod.functions), attrs=mod.attrs, global_infos=mod.global_infos)
     for step in _passes(copy):
         copy = step(copy)
-        _refuse_closures(copy)
+    _refuse_closures(copy)
     copy = relax.transform.DeadCodeElimination()(rewrite(copy))
     _refuse_zero_divisors(copy)
     return number_calls(copy)

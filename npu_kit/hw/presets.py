@@ -79,14 +79,30 @@ def save_spec(spec: NpuSpec, path: str | os.PathLike[str], *, overwrite: bool = 
 
 def spec_to_json(spec: NpuSpec) -> str:
     """The file text of ``spec``; ``spec_from_json`` gives an equal spec back. Raises SpecError as ``verify_spec``."""
-    verify_spec(spec)
-    content = {"format_version": FORMAT_VERSION, **dataclasses.asdict(spec), "sources": dict(spec.sources)}
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(_content(spec), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def content_key(spec: NpuSpec) -> str:
     """A sha256 of everything in ``spec``: equal specs have equal keys, in every process."""
-    return hashlib.sha256(spec_to_json(spec).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(_content(spec), sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _content(spec: NpuSpec) -> dict[str, Any]:
+    """What a file says of ``spec``, the same for equal specs but for the order of keys."""
+    verify_spec(spec)
+    content = {"format_version": FORMAT_VERSION, **dataclasses.asdict(spec), "sources": dict(spec.sources)}
+    for owner, key in (
+        *((tier, "energy_pj_per_byte") for tier in content["tiers"]),
+        *((mode, "active_share") for mode in content["power_modes"]),
+    ):
+        owner[key] = _as_float(owner[key])
+    content["mac_energy_pj"] = {dtype: _as_float(energy) for dtype, energy in spec.mac_energy_pj.items()}
+    return content
+
+
+def _as_float(value: float) -> float:
+    """``value`` as JSON writes it in one way only: 1 and 1.0 are equal, and so are 0.0 and -0.0."""
+    return float(value) + 0.0
 
 
 def spec_from_json(text: str, origin: str = "text") -> NpuSpec:
@@ -100,16 +116,13 @@ def spec_from_json(text: str, origin: str = "text") -> NpuSpec:
     version = top.pop("format_version")
     if type(version) is not int or version != FORMAT_VERSION:
         reader.fail("format_version", f"it is {version!r:.40} and this kit reads {FORMAT_VERSION}")
-    sources = top["sources"]
-    if not isinstance(sources, dict):
-        reader.fail("sources", f"it is a JSON {_json_type(sources)} and must be an object")
-    reader.no_repeats(sources, "sources")
+    sources, energies = (reader.table(top.pop(key), key) for key in ("sources", "mac_energy_pj"))
     top["tiers"] = reader.objects(top["tiers"], "tiers", MemoryTier)
     top["engines"] = reader.objects(top["engines"], "engines", Engine)
     top["power_modes"] = reader.objects(top["power_modes"], "power_modes", PowerMode)
     top["tile"] = TileSpec(**reader.fields(top["tile"], "tile", _names(TileSpec)))
     top["dtypes"] = tuple(reader.items(top["dtypes"], "dtypes"))
-    spec = NpuSpec(**{**top, "sources": dict(sources)})
+    spec = NpuSpec(**top, sources=sources, mac_energy_pj=energies)
     verify_spec(spec, origin)
     return spec
 
@@ -146,9 +159,7 @@ class _Reader:
 
     def fields(self, value: Any, path: str, names: tuple[str, ...]) -> dict[str, Any]:
         """The members of an object that has exactly the keys ``names``."""
-        if not isinstance(value, _Object):
-            self.fail(path or "the description", f"it is a JSON {_json_type(value)} and must be an object")
-        self.no_repeats(value, path)
+        members = self.table(value, path)
         prefix = f"{path}." if path else ""
         for key in value:
             if key not in names:
@@ -158,6 +169,13 @@ class _Reader:
         for name in names:
             if name not in value:
                 self.fail(f"{prefix}{name}", "missing key")
+        return dict(value)
+
+    def table(self, value: Any, path: str) -> dict[str, Any]:
+        """The members of an object with keys of its own."""
+        if not isinstance(value, _Object):
+            self.fail(path, f"it is a JSON {_json_type(value)} and must be an object")
+        self.no_repeats(value, path)
         return dict(value)
 
     def no_repeats(self, value: dict[str, Any], path: str) -> None:

@@ -1,4 +1,4 @@
-"""The hardware description: tiers, engines, tile and power modes, frozen, in bytes, cycles and MHz.
+"""The hardware description: tiers, engines, tile, power modes and energies, frozen, in bytes, cycles, MHz and pJ.
 
 A spec is data. ``presets`` reads it from a JSON file; ``verify_spec`` checks it; ``replace`` makes a changed copy, and
 checks that again.
@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from npu_kit.errors import SpecError
+from npu_kit.hw.frozen import FrozenMapping
 
 TIER_NAMES = ("L0", "L1", "L2", "L3")
 ENGINE_NAMES = ("matrix", "conv", "vector", "pooling", "activation", "dma")
+SIGNED = {"uint8": "int8", "uint16": "int16"}  # unsigned dtype -> the signed one of its width
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class MemoryTier:
     capacity_bytes: int
     access_cycles: int  # latency of one transfer that touches this tier
     bytes_per_cycle: int  # bandwidth of a transfer that touches this tier
+    energy_pj_per_byte: float  # picojoules of reading one byte from this tier, or of writing one to it
 
     def __str__(self) -> str:
         return f"{self.name} {self.label}"
@@ -77,8 +80,16 @@ class NpuSpec:
     power_modes: tuple[PowerMode, ...]
     default_power_mode: str
     preferred_layout: str  # "NHWC" or "NCHW"
-    # Key path -> source, or "illustrative"; left out of the hash, since a mapping has none.
+    mac_energy_pj: Mapping[str, float]  # dtype of the operands -> picojoules of one multiply-accumulate
+    # Key path -> source, or "illustrative"; left out of the hash, which has enough in the numbers.
     sources: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        # A dict that someone still holds would let a frozen spec change. What is no mapping, verify_spec names.
+        for name in ("mac_energy_pj", "sources"):
+            value = getattr(self, name)
+            if isinstance(value, Mapping):
+                object.__setattr__(self, name, FrozenMapping(value))
 
     def tier(self, name: str) -> MemoryTier:
         """The tier called ``name``; SpecError if there is none."""
@@ -107,11 +118,23 @@ class NpuSpec:
             f"it has {', '.join(m.name for m in self.power_modes)}",
         )
 
+    def mac_energy(self, dtype: str) -> float:
+        """Picojoules of one multiply-accumulate of ``dtype`` operands; an unsigned one costs what its signed one does.
+
+        Raises:
+            SpecError: the spec gives none for this dtype.
+        """
+        for known in (dtype, SIGNED.get(dtype, dtype)):
+            if known in self.mac_energy_pj:
+                return self.mac_energy_pj[known]
+        raise SpecError(f"no energy of a {dtype} MAC in spec {self.name!r}", f"it has {', '.join(self.mac_energy_pj)}")
+
     def replace(
         self,
         *,
         tile: int | tuple[int, int] | None = None,
         capacity_bytes: Mapping[str, int] | None = None,
+        energy_pj_per_byte: Mapping[str, float] | None = None,
         **changes: Any,
     ) -> NpuSpec:
         """A changed and checked copy, whose ``sources`` say of every changed number that it was changed here.
@@ -119,6 +142,7 @@ class NpuSpec:
         Args:
             tile: rows and columns of the output tile, or one number for both.
             capacity_bytes: new capacities by tier name, ``{"L1": 128 * 1024}``.
+            energy_pj_per_byte: new energies by tier name, ``{"L3": 30.0}``.
             changes: any other field of this class.
 
         Raises:
@@ -129,12 +153,10 @@ class NpuSpec:
         if tile is not None:
             rows, columns = (tile, tile) if isinstance(tile, int) else tile
             changes["tile"] = dataclasses.replace(self.tile, rows=rows, columns=columns)
-        if capacity_bytes is not None:
-            for name in capacity_bytes:
-                self.tier(name)
-            changes["tiers"] = tuple(
-                dataclasses.replace(t, capacity_bytes=capacity_bytes.get(t.name, t.capacity_bytes)) for t in self.tiers
-            )
+        tiers = self.tiers
+        for field_name, by_tier in (("capacity_bytes", capacity_bytes), ("energy_pj_per_byte", energy_pj_per_byte)):
+            if by_tier is not None:
+                changes["tiers"] = tiers = self._with_tier_field(tiers, field_name, by_tier)
         try:
             changed = dataclasses.replace(self, **changes)
         except TypeError as error:
@@ -143,3 +165,11 @@ class NpuSpec:
             changed = dataclasses.replace(changed, sources=sources_after(self, changed))
         verify_spec(changed)
         return changed
+
+    def _with_tier_field(
+        self, tiers: tuple[MemoryTier, ...], field_name: str, by_tier: Mapping[str, float]
+    ) -> tuple[MemoryTier, ...]:
+        """``tiers`` with one field changed in those that ``by_tier`` names; SpecError if there is no such tier."""
+        for name in by_tier:
+            self.tier(name)
+        return tuple(dataclasses.replace(t, **{field_name: by_tier.get(t.name, getattr(t, field_name))}) for t in tiers)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 import re
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NoReturn
 
 from npu_kit.errors import SpecError
-from npu_kit.hw.spec import ENGINE_NAMES, TIER_NAMES, Engine, MemoryTier, NpuSpec, PowerMode, TileSpec
+from npu_kit.hw.spec import ENGINE_NAMES, SIGNED, TIER_NAMES, Engine, MemoryTier, NpuSpec, PowerMode, TileSpec
 
 DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "float16", "float32")  # those the kit has kernels for
 LAYOUTS = ("NHWC", "NCHW")
@@ -27,6 +28,7 @@ MAX_ACCESS_CYCLES = 10**6
 MAX_BYTES_PER_CYCLE = 2**20
 MAX_SIDE = 2**16 - 1  # of an engine, a tile or a vector
 MAX_CLOCK_MHZ = 100_000
+MAX_PICOJOULES = 10**6  # a microjoule for one byte or one MAC: thousands of times what DRAM takes
 MAX_MODES = 64
 MAX_TEXT = 2_000
 
@@ -55,6 +57,7 @@ def verify_spec(spec: NpuSpec, origin: str = "") -> None:
         check.one_of(f"dtypes[{index}]", dtype, DTYPES)
     _check_power_modes(check, spec)
     check.one_of("preferred_layout", spec.preferred_layout, LAYOUTS)
+    _check_mac_energy(check, spec)
     _check_sources(check, spec)
 
 
@@ -97,11 +100,18 @@ class _Check:
         if not low <= value <= high:
             self.fail(key, f"it is {_show(value)} and must be between {low:,} and {high:,}")
 
-    def share(self, key: str, value: object) -> None:
+    def number(self, key: str, value: object) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool):
             self.fail(key, f"it is {_show(value)} ({type(value).__name__}) and must be a number")
-        if not 0 < value <= 1:  # also false for NaN
+        return value
+
+    def share(self, key: str, value: object) -> None:
+        if not 0 < self.number(key, value) <= 1:  # also false for NaN
             self.fail(key, f"it is {_show(value)} and must be above 0 and at most 1")
+
+    def energy(self, key: str, value: object) -> None:
+        if not 0 <= self.number(key, value) <= MAX_PICOJOULES:
+            self.fail(key, f"it is {_show(value)} and must be between 0 and {MAX_PICOJOULES:,} picojoules")
 
     def text(self, key: str, value: object, limit: int = MAX_TEXT) -> None:
         if not isinstance(value, str):
@@ -152,6 +162,7 @@ def _check_tiers(check: _Check, tiers: tuple[MemoryTier, ...]) -> None:
         check.integer(f"{key}.capacity_bytes", tier.capacity_bytes, 1, MAX_CAPACITY_BYTES)
         check.integer(f"{key}.access_cycles", tier.access_cycles, 0, MAX_ACCESS_CYCLES)
         check.integer(f"{key}.bytes_per_cycle", tier.bytes_per_cycle, 1, MAX_BYTES_PER_CYCLE)
+        check.energy(f"{key}.energy_pj_per_byte", tier.energy_pj_per_byte)
     # A smaller L2 than L1 is odd but a machine. What makes no sense: a far tier that answers sooner than a near one,
     # and a last tier, where every argument and spill must find room, that is not the largest.
     for index, (near, far) in enumerate(itertools.pairwise(tiers), start=1):
@@ -231,6 +242,18 @@ def _check_power_modes(check: _Check, spec: NpuSpec) -> None:
     check.one_of("default_power_mode", spec.default_power_mode, seen)
 
 
+def _check_mac_energy(check: _Check, spec: NpuSpec) -> None:
+    energies = spec.mac_energy_pj
+    if not isinstance(energies, Mapping):
+        check.fail("mac_energy_pj", f"it is {_show(energies)} and must map dtypes to picojoules")
+    for dtype, energy in energies.items():
+        check.one_of(f"mac_energy_pj.{dtype:.40}" if isinstance(dtype, str) else "mac_energy_pj", dtype, DTYPES)
+        check.energy(f"mac_energy_pj.{dtype}", energy)
+    for dtype in spec.dtypes:
+        if not {dtype, SIGNED.get(dtype, dtype)} & set(energies):
+            check.fail(f"mac_energy_pj.{dtype}", f"missing, and {dtype} is one of the dtypes", "add it, in picojoules.")
+
+
 def _check_sources(check: _Check, spec: NpuSpec) -> None:
     if not isinstance(spec.sources, Mapping):
         check.fail("sources", f"it is {_show(spec.sources)} and must map key paths to text")
@@ -268,6 +291,9 @@ def _leaves(value: object, path: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, tuple):
         for index, item in enumerate(value):
             yield from _leaves(item, f"{path}[{index}]")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}.{key}")
     else:
         yield path, value
 

@@ -112,19 +112,22 @@ class TileExplorer(View):
         return self._spec.replace(tile=self.tile, capacity_bytes={"L1": self.l1_bytes})
 
     def _on_machine(self, _change: Any) -> None:
-        with self._guarded(f"Planning tile {self.tile} with {format_bytes(self.l1_bytes)} of L1"):
+        plan = None
+        with self._guarded(f"Planning tile {self.tile} with {format_bytes(self.l1_bytes)} of L1", "machine"):
             plan = self._make_plan(self._graph, self.spec)
-            wanted = self.step if self.plan else _first_with_tiles(plan)
-            self._show_step(plan, min(wanted, len(plan.steps) - 1))
+        if plan is not None:
+            with self._guarded("Showing the plan", "place"):
+                wanted = self.step if self.plan else _first_with_tiles(plan)
+                self._show_step(plan, min(wanted, len(plan.steps) - 1))
 
     def _on_step(self, _change: Any) -> None:
         if not self._is_moving_itself and self.plan:
-            with self._guarded(f"Showing step {self.step}"):
+            with self._guarded(f"Showing step {self.step}", "place"):
                 self._show_step(self.plan, self.step)
 
     def _on_position(self, _change: Any) -> None:
         if not self._is_moving_itself and self.plan:
-            with self._guarded(f"Showing position {self.position}"):
+            with self._guarded(f"Showing position {self.position}", "place"):
                 self._show_position(self.plan, self.plan.steps[self.step])
 
     def _show_step(self, plan: Plan, index: int) -> None:

@@ -22,7 +22,7 @@ class View(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
     kept in ``error``, and the pictures stay as they were.
     """
 
-    error = traitlets.Instance(Exception, allow_none=True)  # what the last change of state raised, None if nothing
+    error = traitlets.Instance(Exception, allow_none=True)  # what is wrong now, None if nothing
 
     def __init__(
         self, question: str, controls: Sequence[Any], body: Sequence[Any], pictures: Sequence[SvgView]
@@ -38,6 +38,7 @@ class View(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
         self._question = question
         self._pictures = tuple(pictures)
         self._alert = text_box()
+        self._failed: dict[str, tuple[Exception, str]] = {}  # by topic: what was raised, and how it is shown
         row = ipywidgets.HBox(tuple(controls))
         row.add_class("npu-controls")
         super().__init__((text_box(paragraph(question, "question")), row, self._alert, *body))
@@ -55,16 +56,22 @@ class View(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
         traitlets.link((self, name), (control, "value"))
 
     @contextmanager
-    def _guarded(self, doing: str) -> Iterator[None]:
-        """Show what the block raises, instead of losing it in a log."""
+    def _guarded(self, doing: str, topic: str = "") -> Iterator[None]:
+        """Show what the block raises, instead of losing it in a log, until a block of the same topic goes well.
+
+        Args:
+            doing: what is about to be done: "Planning tile 16".
+            topic: which part of the state it is about, for a view where one part can be wrong and another right.
+        """
+        failed = {name: told for name, told in self._failed.items() if name != topic}
         try:
             yield
         except Exception as error:  # whatever a callable of the notebook raises has to reach the reader
-            self.error = error
-            self._alert.value = error_markup(doing, error, is_first=not any(view.svg for view in self._pictures))
-        else:
-            self.error = None
-            self._alert.value = ""
+            is_first = not any(view.svg for view in self._pictures)
+            failed[topic] = (error, error_markup(doing, error, is_first=is_first))
+        self._failed = failed
+        self.error = next((error for error, _ in failed.values()), None)
+        self._alert.value = "".join(markup for _, markup in failed.values())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         data = super()._repr_mimebundle_(**kwargs)
