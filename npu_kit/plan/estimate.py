@@ -19,7 +19,7 @@ def estimate_cycles(graph: Graph, step: Step, cost: CostModel) -> int:
     """Cycles of a step if nothing but the busier side counted; with single slots the two sides take turns."""
     transfers = cost.transfers(step_counters(graph, step))
     work = _work_cycles(graph, step, problem_of(graph, step.nodes[0]), cost)
-    return max(transfers, work) if step.slot("out").copies > 1 else transfers + work
+    return max(transfers, work) if step.is_double_buffered else transfers + work
 
 
 def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) -> int:

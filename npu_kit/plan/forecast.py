@@ -45,14 +45,6 @@ def forecast(plan: Plan, steps: tuple[int, ...] | None = None) -> Events:
     return np.array(rows, EVENT_DTYPE)
 
 
-def step_cycles(graph: Graph, step: Step, cost: CostModel) -> int:
-    """The cycles of one step, instruction by instruction."""
-    timeline = Timeline()
-    for _ in _StepForecast(graph, step, cost, timeline).rows():
-        pass
-    return timeline.end
-
-
 class _StepForecast:
     def __init__(self, graph: Graph, step: Step, cost: CostModel, timeline: Timeline) -> None:
         self.graph, self.step, self.cost, self.timeline = graph, step, cost, timeline

@@ -107,6 +107,11 @@ class Step:
     dataflow: str = ""  # of a contraction: what stays on the array, see plan.cost.DATAFLOWS
     prefetch: tuple[Entry, ...] = ()  # tensors copied whole to L2 before the first tile
 
+    @property
+    def is_double_buffered(self) -> bool:
+        """Whether its slots have two copies, so that transfers overlap compute."""
+        return self.slot("out").copies > 1
+
     def axis(self, name: str) -> Axis:
         """The axis called ``name``; KeyError if there is none."""
         for axis in self.axes:

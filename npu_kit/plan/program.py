@@ -9,7 +9,6 @@ instruction names its tile by the index along each of the step's axes (-1: the l
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -74,12 +73,6 @@ def units(step: Step, problem: Problem) -> Iterator[Unit]:
     if step.family == "softmax":
         return _softmax(step)
     return _elementwise(step)
-
-
-def instruction_bound(step: Step) -> int:
-    """About how many instructions the step has: cheap to ask before they are listed."""
-    each = 4 + len(step.operands) + 2 * len(step.epilogue_operands)
-    return each * math.prod(axis.count for axis in step.axes)
 
 
 def tile_indices(axes: tuple[Axis, ...]) -> Iterator[tuple[int, ...]]:
