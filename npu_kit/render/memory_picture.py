@@ -27,6 +27,7 @@ class Piece:
     nbytes: int
     parts: int
     what: str  # "slot" or a buffer's role
+    copies: int = 1  # 2: double buffering
 
 
 def pieces_of(plan: Plan, step: int, tier: str) -> tuple[Piece, ...]:
@@ -42,7 +43,11 @@ def pieces_of(plan: Plan, step: int, tier: str) -> tuple[Piece, ...]:
         for b in plan.buffers
         if b.tier == tier and b.first_step <= step <= b.last_step
     ]
-    slots = [Piece(s.name, s.offset_bytes, s.nbytes, s.parts, "slot") for s in plan.steps[step].slots if s.tier == tier]
+    slots = [
+        Piece(s.name, s.offset_bytes, s.nbytes, s.parts, "slot", s.copies)
+        for s in plan.steps[step].slots
+        if s.tier == tier
+    ]
     return tuple(sorted(buffers + slots, key=lambda piece: (piece.offset_bytes, piece.nbytes, piece.name)))
 
 
@@ -104,8 +109,9 @@ def _draw_tier(canvas: Canvas, tier: MemoryTier, pieces: tuple[Piece, ...], top:
                 hatch=_hatch(piece),
                 hatch_color=swatch.ink,
             )
-            for part in range(1, piece.parts if width / piece.parts > 4 else 1):
-                at = x + part * width / piece.parts
+            pieces_side_by_side = piece.parts * piece.copies
+            for part in range(1, pieces_side_by_side if width / pieces_side_by_side > 4 else 1):
+                at = x + part * width / pieces_side_by_side
                 for edge in (y, y + _BAR - 5):
                     canvas.line([(at, edge), (at, edge + 5)], stroke=swatch.ink)
             _label(canvas, number, piece, x, y, width, swatch)
@@ -141,8 +147,9 @@ def _label(canvas: Canvas, number: int, piece: Piece, x: float, y: float, width:
 
 
 def _entry(number: int, piece: Piece) -> str:
-    parts = f" ({number_of(piece.parts, 'part')})" if piece.parts > 1 else ""
-    return f"{number} {piece.name}{parts}: {format_bytes(piece.nbytes)}"
+    split = [f"{piece.copies} copies"] * (piece.copies > 1) + [number_of(piece.parts, "part")] * (piece.parts > 1)
+    inside = f" ({' of '.join(split)})" if split else ""
+    return f"{number} {piece.name}{inside}: {format_bytes(piece.nbytes)}"
 
 
 def _sentence(tier: MemoryTier, pieces: tuple[Piece, ...]) -> str:
