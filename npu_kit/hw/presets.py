@@ -161,26 +161,23 @@ class _Reader:
         """The members of an object that has exactly the keys ``names``."""
         members = self.table(value, path)
         prefix = f"{path}." if path else ""
-        for key in value:
+        for key in members:
             if key not in names:
                 near = difflib.get_close_matches(key, names, n=1)
                 hint = f"{near[0]!r}." if near else ""
                 self.fail(f"{prefix}{key:.80}", f"unknown key; known here: {', '.join(names)}", hint)
         for name in names:
-            if name not in value:
+            if name not in members:
                 self.fail(f"{prefix}{name}", "missing key")
-        return dict(value)
+        return members
 
     def table(self, value: Any, path: str) -> dict[str, Any]:
         """The members of an object with keys of its own."""
         if not isinstance(value, _Object):
-            self.fail(path, f"it is a JSON {_json_type(value)} and must be an object")
-        self.no_repeats(value, path)
-        return dict(value)
-
-    def no_repeats(self, value: dict[str, Any], path: str) -> None:
-        for key in getattr(value, "repeated", ()):
+            self.fail(path or "the description", f"it is a JSON {_json_type(value)} and must be an object")
+        for key in value.repeated:
             self.fail(f"{path}.{key:.80}" if path else f"{key:.80}", "the key is given twice", "remove one.")
+        return dict(value)
 
     def items(self, value: Any, path: str) -> list[Any]:
         if not isinstance(value, list):

@@ -148,7 +148,8 @@ class NpuSpec:
         Raises:
             SpecError: the changed spec is not a machine; the message names the key.
         """
-        from npu_kit.hw.verify import sources_after, verify_spec
+        from npu_kit.hw.sources import sources_after
+        from npu_kit.hw.verify import verify_spec
 
         if tile is not None:
             rows, columns = (tile, tile) if isinstance(tile, int) else tile

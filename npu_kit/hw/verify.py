@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import math
 import re
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
 
 from npu_kit.errors import SpecError
+from npu_kit.hw.sources import numbers, source_keys, source_of
 from npu_kit.hw.spec import ENGINE_NAMES, SIGNED, TIER_NAMES, Engine, MemoryTier, NpuSpec, PowerMode, TileSpec
 
 DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "float16", "float32")  # those the kit has kernels for
@@ -59,30 +59,6 @@ def verify_spec(spec: NpuSpec, origin: str = "") -> None:
     check.one_of("preferred_layout", spec.preferred_layout, LAYOUTS)
     _check_mac_energy(check, spec)
     _check_sources(check, spec)
-
-
-def numbers(spec: NpuSpec) -> Iterator[tuple[str, int | float]]:
-    """Every number of a spec with its key path, in file order: ``("tiers[0].capacity_bytes", 4096)`` and so on."""
-    for path, value in _leaves(spec, ""):
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            yield path, value
-
-
-def source_of(spec: NpuSpec, path: str) -> str:
-    """The source of the number at ``path``; ``""`` if the spec gives none.
-
-    A key of ``sources`` is a full path (``tiers[0].capacity_bytes``), which goes first, or one with ``[*]`` for every
-    index (``tiers[*].bytes_per_cycle``).
-    """
-    return spec.sources.get(path, spec.sources.get(_any_index(path), ""))
-
-
-def sources_after(old: NpuSpec, new: NpuSpec) -> dict[str, str]:
-    """The sources of ``new``, a changed copy of ``old``: a number that differs must not keep the old one's source."""
-    before = dict(numbers(old))
-    known = _source_keys(new)
-    sources = {path: text for path, text in old.sources.items() if path in known}
-    return sources | {path: "changed with replace" for path, value in numbers(new) if before.get(path) != value}
 
 
 @dataclass(frozen=True)
@@ -257,7 +233,7 @@ def _check_mac_energy(check: _Check, spec: NpuSpec) -> None:
 def _check_sources(check: _Check, spec: NpuSpec) -> None:
     if not isinstance(spec.sources, Mapping):
         check.fail("sources", f"it is {_show(spec.sources)} and must map key paths to text")
-    known = _source_keys(spec)
+    known = source_keys(spec)
     for path, text in spec.sources.items():
         if path not in known:
             near = difflib.get_close_matches(path, sorted(known), n=1) if isinstance(path, str) else []
@@ -269,33 +245,6 @@ def _check_sources(check: _Check, spec: NpuSpec) -> None:
     for path, value in numbers(spec):
         if not source_of(spec, path):
             check.fail(path, f"{value!r} has no source", f"add {path!r} to sources: a document, or 'illustrative'.")
-
-
-def _any_index(path: str) -> str:
-    return re.sub(r"\[\d+\]", "[*]", path)
-
-
-def _source_keys(spec: NpuSpec) -> set[str]:
-    """Every key that ``sources`` may have."""
-    paths = {path for path, _ in _leaves(spec, "")} | {"dtypes"}
-    return paths | {_any_index(path) for path in paths}
-
-
-def _leaves(value: object, path: str) -> Iterator[tuple[str, Any]]:
-    """Every leaf below ``value`` with its key path; sources are about leaves and are none."""
-    if is_dataclass(value):
-        for field in fields(value):
-            if field.name != "sources":
-                below = getattr(value, field.name)
-                yield from _leaves(below, f"{path}.{field.name}" if path else field.name)
-    elif isinstance(value, tuple):
-        for index, item in enumerate(value):
-            yield from _leaves(item, f"{path}[{index}]")
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _leaves(item, f"{path}.{key}")
-    else:
-        yield path, value
 
 
 def _show(value: object) -> str:

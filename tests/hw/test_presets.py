@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,14 @@ from npu_kit.hw import (
     verify_spec,
 )
 from npu_kit.hw.verify import DTYPES, LAYOUTS
+
+DOCUMENTS = (
+    "Apache TVM, ",
+    "Arm Ethos-U Vela 3.10.0, ",
+    "M. Horowitz, Computing's energy problem, ISSCC 2014",
+    "N. Jouppi et al., In-Datacenter Performance Analysis of a Tensor Processing Unit, ISCA 2017",
+    "NVDLA, ",
+)
 
 
 def example_content() -> dict[str, Any]:
@@ -73,7 +83,7 @@ def test_every_number_of_a_preset_cites_a_file_or_says_illustrative(name: str) -
     unsourced = {
         path: source_of(spec, path)
         for path, _ in numbers(spec)
-        if not source_of(spec, path).startswith(("Apache TVM, ", "illustrative", "a lane-wise engine"))
+        if not source_of(spec, path).startswith(("illustrative", "a lane-wise engine", *DOCUMENTS))
     }
     assert unsourced == {}
 
@@ -97,9 +107,9 @@ def test_a_spec_loads_by_name_path_text_and_itself(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_lists_the_presets_and_the_near_one() -> None:
-    with pytest.raises(SpecError, match=r"no preset 'exmaple': the kit has example\b.*Try: 'example'"):
+    with pytest.raises(SpecError, match=r"no preset 'exmaple': the kit has .*\bexample\b.*Try: 'example'"):
         load_spec("exmaple")
-    with pytest.raises(SpecError, match=r"the kit has example\b.*path of a \.json file"):
+    with pytest.raises(SpecError, match=r"the kit has .*\bexample\b.*path of a \.json file"):
         load_spec("zzz")
 
 
@@ -171,6 +181,7 @@ def test_a_spec_that_is_no_machine_is_not_saved(tmp_path: Path) -> None:
         ('"capacity_bytes": 262144', '"capacity_bytes": 1, "capacity_bytes": 262144', "tiers[1].capacity_bytes"),
         ('"minimum": 8', '"minimum": 8, "minimum": 8', "tile.minimum"),
         ('"dtypes": "Apache', '"dtypes": "x", "dtypes": "Apache', "sources.dtypes"),
+        ('"int8": 0.3', '"int8": 0.3, "int8": 0.4', "mac_energy_pj.int8"),
     ],
 )
 def test_a_key_given_twice_is_refused(find: str, replacement: str, key: str) -> None:
@@ -217,7 +228,9 @@ def test_every_unknown_key_is_named_and_the_near_one_offered() -> None:
 @pytest.mark.parametrize("wrong", [None, True, "8", 8.0, [], {}, 1e400, float("nan")])
 def test_every_number_refuses_every_other_type(wrong: Any) -> None:
     for path, _ in numbers(load_spec("example")):
-        if path.endswith("active_share") and isinstance(wrong, float):
+        if path.endswith(("active_share", "energy_pj_per_byte")) and isinstance(wrong, float):
+            continue
+        if path.startswith("mac_energy_pj") and isinstance(wrong, float):
             continue
         content = example_content()
         owner: Any = content
@@ -238,6 +251,18 @@ def test_a_share_is_a_finite_number_of_zero_to_one(word: str) -> None:
         spec_from_json(text)
 
 
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "1e400", "-1e-9", "1000000.5", "null", "true"])
+@pytest.mark.parametrize("energy", ['"energy_pj_per_byte": 162.5', '"int8": 0.3'])
+def test_an_energy_is_a_finite_number_from_zero(energy: str, word: str) -> None:
+    text = spec_to_json(load_spec("example"))
+    assert text.count(energy) == 1
+    key = energy.split(":")[0]
+    for inside in ("0", "0.0", "5e-324", "1000000", "162.5"):
+        spec_from_json(text.replace(energy, f"{key}: {inside}"))
+    with pytest.raises(SpecError, match=r"tiers\[3\].energy_pj_per_byte|mac_energy_pj.int8|not a JSON number"):
+        spec_from_json(text.replace(energy, f"{key}: {word}"))
+
+
 def test_an_integer_too_long_to_print_is_refused() -> None:
     text = spec_to_json(load_spec("example")).replace("262144", "9" * 5000)
     with pytest.raises(SpecError):
@@ -246,7 +271,7 @@ def test_an_integer_too_long_to_print_is_refused() -> None:
         load_spec("example").replace(vector_elements=2**20000)
 
 
-@pytest.mark.parametrize("part", ["tiers", "engines", "power_modes", "dtypes", "sources", "tile"])
+@pytest.mark.parametrize("part", ["tiers", "engines", "power_modes", "dtypes", "sources", "tile", "mac_energy_pj"])
 @pytest.mark.parametrize("wrong", [None, 3, "text", [1]])
 def test_every_part_refuses_another_json_type(part: str, wrong: Any) -> None:
     content = example_content()
@@ -274,8 +299,53 @@ def test_a_spec_is_a_key_of_a_dict() -> None:
 def test_content_keys_are_equal_for_equal_specs_only() -> None:
     spec = load_spec("example")
     assert content_key(spec) == content_key(load_spec("example"))
-    changed = [spec.replace(tile=16), spec.replace(capacity_bytes={"L2": 1024}), spec.replace(name="other")]
-    assert len({content_key(s) for s in [spec, *changed]}) == 4
+    changed = [
+        spec.replace(tile=16),
+        spec.replace(capacity_bytes={"L2": 1024}),
+        spec.replace(name="other"),
+        spec.replace(energy_pj_per_byte={"L3": 31.2}),
+        spec.replace(mac_energy_pj={**spec.mac_energy_pj, "int8": 0.07}),
+    ]
+    assert len({content_key(s) for s in [spec, *changed]}) == 6
+    assert len({spec, *changed}) == 6
+
+
+def test_equal_specs_have_equal_keys_however_they_are_written() -> None:
+    spec = load_spec("example")
+    energies = dict(reversed([*spec.mac_energy_pj.items()]))
+    other = NpuSpec(
+        **{
+            **spec.__dict__,
+            "sources": dict(reversed([*spec.sources.items()])),
+            "mac_energy_pj": {**energies, "float16": 2},  # 2.0 in the file
+            "power_modes": (PowerMode("high_performance", 1000, 1), *spec.power_modes[1:]),  # 1.0 in the file
+        }
+    )
+    assert other == spec
+    assert hash(other) == hash(spec)
+    assert content_key(other) == content_key(spec)
+    zeros = [spec.replace(energy_pj_per_byte={"L0": zero}) for zero in (0, 0.0, -0.0)]
+    assert len({content_key(s) for s in zeros}) == 1
+
+
+def test_the_mappings_of_a_spec_do_not_change() -> None:
+    energies = {"int8": 0.3}
+    spec = load_spec("example")
+    held = NpuSpec(**{**spec.__dict__, "mac_energy_pj": energies})
+    energies["int8"] = 99.0
+    assert held.mac_energy_pj == {"int8": 0.3}
+    with pytest.raises(TypeError, match="item assignment"):
+        held.mac_energy_pj["int8"] = 99.0  # type: ignore[index]
+    with pytest.raises(TypeError, match="item assignment"):
+        held.sources["dtypes"] = "me"  # type: ignore[index]
+
+
+def test_a_spec_is_copied_and_pickled() -> None:
+    spec = load_spec("example")
+    for copied in (copy.deepcopy(spec), pickle.loads(pickle.dumps(spec))):
+        assert copied == spec
+        assert hash(copied) == hash(spec)
+        assert copied.mac_energy_pj is not spec.mac_energy_pj
 
 
 @st.composite
@@ -287,8 +357,11 @@ def specs(draw: st.DrawFn) -> NpuSpec:
     capacities = draw(st.lists(st.integers(tile.rows * tile.columns * 4, 2**50), min_size=4, max_size=4))
     capacities[3] = max(capacities)
     latencies = sorted(draw(st.lists(st.integers(0, 10**6), min_size=4, max_size=4)))
+    energy = st.floats(0, 10**6) | st.integers(0, 10**6)
     tiers = tuple(
-        MemoryTier(name, draw(st.text("AZaz 09é", max_size=32)), size, cycles, draw(st.integers(1, 2**20)))
+        MemoryTier(
+            name, draw(st.text("AZaz 09é", max_size=32)), size, cycles, draw(st.integers(1, 2**20)), draw(energy)
+        )
         for name, size, cycles in zip(TIER_NAMES, capacities, latencies, strict=True)
     )
     engines = tuple(
@@ -299,6 +372,8 @@ def specs(draw: st.DrawFn) -> NpuSpec:
     modes = tuple(
         PowerMode(name, draw(st.integers(1, 100_000)), draw(st.floats(0, 1, exclude_min=True))) for name in names
     )
+    dtypes = tuple(draw(st.lists(st.sampled_from(DTYPES), min_size=1, unique=True)))
+    more = draw(st.lists(st.sampled_from(DTYPES)))
     spec = NpuSpec(
         name=draw(st.sampled_from(names)),
         description=draw(st.text("AZaz 09é\"'<&", max_size=80)),
@@ -306,10 +381,11 @@ def specs(draw: st.DrawFn) -> NpuSpec:
         engines=engines,
         tile=tile,
         vector_elements=draw(side),
-        dtypes=tuple(draw(st.lists(st.sampled_from(DTYPES), min_size=1, unique=True))),
+        dtypes=dtypes,
         power_modes=modes,
         default_power_mode=draw(st.sampled_from(names)),
         preferred_layout=draw(st.sampled_from(LAYOUTS)),
+        mac_energy_pj={dtype: draw(energy) for dtype in (*dtypes, *more)},
     )
     return NpuSpec(**{**spec.__dict__, "sources": dict.fromkeys((p for p, _ in numbers(spec)), "illustrative")})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ def changed(path: str, value: Any, base: NpuSpec | None = None) -> NpuSpec:
         if not steps:
             return value
         step, rest = steps[0], steps[1:]
+        if isinstance(owner, Mapping):
+            return {**owner, step: put(owner[step], rest)}
         if isinstance(owner, tuple):
             items = list(owner)
             items[int(step)] = put(items[int(step)], rest)
@@ -53,6 +56,9 @@ RANGES = [
     ("vector_elements", 1, 65_535, 0, 65_536),
     ("power_modes[1].clock_mhz", 1, 100_000, 0, 100_001),
     ("power_modes[1].active_share", 1e-300, 1, 0, 1.0000000000000002),
+    ("tiers[3].energy_pj_per_byte", 0, 10**6, -5e-324, 1000000.0000000001),
+    ("tiers[0].energy_pj_per_byte", 5e-324, 1e6, -1, 10**6 + 1),
+    ("mac_energy_pj.float32", 0.0, 10**6, -0.1, 10**6 + 1),
 ]
 
 
@@ -79,6 +85,12 @@ def test_each_whole_number_refuses_other_types(wrong: Any) -> None:
 @pytest.mark.parametrize("wrong", [True, "1", None, float("nan"), float("inf"), -0.0])
 def test_a_share_refuses_what_is_no_share(wrong: Any) -> None:
     assert refusal(changed("power_modes[0].active_share", wrong)).what.startswith("power_modes[0].active_share")
+
+
+@pytest.mark.parametrize("path", ["tiers[2].energy_pj_per_byte", "mac_energy_pj.int8"])
+@pytest.mark.parametrize("wrong", [True, "1", None, float("nan"), float("inf"), -float("inf"), 2**70])
+def test_an_energy_refuses_what_is_no_energy(path: str, wrong: Any) -> None:
+    assert refusal(changed(path, wrong)).what == f"{path} in spec 'example'"
 
 
 def test_a_message_shows_the_value_the_limit_and_the_file() -> None:
@@ -181,6 +193,44 @@ def test_each_dtype_of_the_kit_may_be_declared(dtype: str) -> None:
     verify_spec(changed("dtypes", (dtype,)))
 
 
+def test_each_declared_dtype_has_an_energy() -> None:
+    spec = load_spec("example")
+    for dtype in spec.dtypes:
+        rest = {other: energy for other, energy in spec.mac_energy_pj.items() if other != dtype}
+        error = refusal(changed("mac_energy_pj", rest))
+        assert error.what == f"mac_energy_pj.{dtype} in spec 'example'"
+        assert error.why == f"missing, and {dtype} is one of the dtypes"
+    sources = {path: text for path, text in spec.sources.items() if not path.startswith("mac_energy_pj")}
+    only = NpuSpec(**{**spec.__dict__, "dtypes": ("uint16",), "mac_energy_pj": {"int16": 1.0}, "sources": sources})
+    assert "mac_energy_pj.int16 in" in refusal(only).what  # the energy is enough, and it has no source
+    verify_spec(changed("sources", sources | {"mac_energy_pj.int16": "illustrative"}, only))
+
+
+def test_the_energy_of_a_mac_by_dtype() -> None:
+    spec = load_spec("example")
+    assert spec.mac_energy("int8") == spec.mac_energy("uint8") == spec.mac_energy_pj["int8"]
+    assert spec.mac_energy("uint16") == spec.mac_energy_pj["int16"]
+    own = spec.replace(mac_energy_pj={**spec.mac_energy_pj, "uint8": 0.25})
+    assert (own.mac_energy("uint8"), own.mac_energy("int8")) == (0.25, 0.3)
+    with pytest.raises(SpecError, match="no energy of a float64 MAC in spec 'example': it has int8, int16, "):
+        spec.mac_energy("float64")
+
+
+@pytest.mark.parametrize(
+    ("energies", "key"),
+    [
+        (None, "mac_energy_pj"),
+        ([("int8", 0.3)], "mac_energy_pj"),
+        ({"int9": 0.3}, "mac_energy_pj.int9"),
+        ({8: 0.3}, "mac_energy_pj"),
+        ({}, "mac_energy_pj.int8"),
+    ],
+)
+def test_other_tables_of_energies_are_refused(energies: Any, key: str) -> None:
+    assert refusal(changed("mac_energy_pj", energies)).what == f"{key} in spec 'example'"
+    assert refusal(changed("mac_energy_pj", {"int9": 0.3})).hint == "'int8'."
+
+
 @pytest.mark.parametrize(
     ("dtypes", "key"),
     [
@@ -280,6 +330,26 @@ def test_replace_does_not_keep_the_source_of_a_number_it_changes() -> None:
     assert differs == {"tile.rows", "tile.columns", "tiers[1].capacity_bytes"}
     assert source_of(smaller, "tile.rows") == "changed with replace"
     assert spec.replace() == spec
+
+
+def test_replace_changes_energies_by_tier_beside_capacities() -> None:
+    spec = load_spec("example")
+    cheaper = spec.replace(energy_pj_per_byte={"L3": 31.25, "L2": 1}, capacity_bytes={"L2": 1024})
+    assert [tier.energy_pj_per_byte for tier in cheaper.tiers] == [1.25, 6.57, 1, 31.25]
+    assert [tier.capacity_bytes for tier in cheaper.tiers] == [4096, 262144, 1024, 2**30]
+    differs = {path for path, _ in numbers(spec) if source_of(spec, path) != source_of(cheaper, path)}
+    assert differs == {"tiers[2].energy_pj_per_byte", "tiers[3].energy_pj_per_byte", "tiers[2].capacity_bytes"}
+    with pytest.raises(SpecError, match=r"no tier 'L9'"):
+        spec.replace(energy_pj_per_byte={"L9": 3})
+    with pytest.raises(SpecError, match=r"tiers\[3\].energy_pj_per_byte .* must be between 0 and 1,000,000 picojoules"):
+        spec.replace(energy_pj_per_byte={"L3": -3})
+
+
+def test_replace_of_the_mac_energies_keeps_no_old_source() -> None:
+    spec = load_spec("example")
+    changed_spec = spec.replace(mac_energy_pj={**spec.mac_energy_pj, "int8": 0.07}, dtypes=("int8",))
+    assert source_of(changed_spec, "mac_energy_pj.int8") == "changed with replace"
+    assert source_of(changed_spec, "mac_energy_pj.int16") == source_of(spec, "mac_energy_pj.int16")
 
 
 def test_replace_of_a_whole_part_gives_a_machine_with_sources() -> None:
