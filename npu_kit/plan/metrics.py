@@ -1,0 +1,170 @@
+"""What a plan costs: cycles, waits, utilization, traffic, intensity, energy, and which side of the roofline it is on.
+
+All of it follows from the events (``plan.forecast``, or the trace of a run) and the machine; nothing is measured twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from npu_kit.graph.ir import Graph
+from npu_kit.hw.peaks import active_lanes
+from npu_kit.hw.spec import SIGNED, NpuSpec
+from npu_kit.plan.forecast import forecast
+from npu_kit.plan.ir import Plan
+from npu_kit.plan.planner import make_plan
+from npu_kit.plan.steps import label
+from npu_kit.trace.events import CAUSES, ENGINES, TIERS, Events, bytes_by_boundary
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The costs of one step, or of all steps of a plan."""
+
+    name: str
+    cycles: int
+    clock_mhz: int
+    busy_cycles: Mapping[str, int]  # by engine
+    stalled_cycles: Mapping[str, int]  # by cause, over all engines: waits for each other overlap
+    macs: int
+    peak_macs_per_cycle: int  # of the engine that does the MACs, as far as it is powered
+    nbytes: Mapping[tuple[str, str], int]  # by boundary
+    dram_bytes: int
+    dram_bytes_per_cycle: int  # what DRAM could deliver
+    tensor_bytes: int  # of the tensors in DRAM that are read or written, each counted once
+    energy_pj: Mapping[str, float]  # "MACs", and by tier the energy of its bytes
+
+    @property
+    def microseconds(self) -> float:
+        return self.cycles / self.clock_mhz
+
+    @property
+    def temporal_utilization(self) -> float:
+        """Share of all cycles in which the busiest engine but the dma engine works."""
+        busy = [cycles for engine, cycles in self.busy_cycles.items() if engine != "dma"]
+        return max(busy, default=0) / self.cycles if self.cycles else 0.0
+
+    @property
+    def spatial_utilization(self) -> float:
+        """MACs done, over those that the array could do while it is busy; 0 where nothing multiplies."""
+        busy = max((self.busy_cycles.get(engine, 0) for engine in ("matrix", "conv")), default=0)
+        return self.macs / (busy * self.peak_macs_per_cycle) if busy and self.macs else 0.0
+
+    @property
+    def macs_per_dram_byte(self) -> float:
+        """Arithmetic intensity over the border of the chip."""
+        return self.macs / self.dram_bytes if self.dram_bytes else 0.0
+
+    @property
+    def reuse(self) -> float:
+        """Bytes that cross DRAM, over the bytes of the tensors there: 1 is the least possible."""
+        return self.dram_bytes / self.tensor_bytes if self.tensor_bytes else 1.0
+
+    @property
+    def ridge_macs_per_byte(self) -> float:
+        """The intensity at which the array's peak and DRAM's bandwidth meet."""
+        return self.peak_macs_per_cycle / self.dram_bytes_per_cycle
+
+    @property
+    def bound(self) -> str:
+        """ "compute" or "memory": which line of the roofline stands over this intensity."""
+        return "compute" if self.macs_per_dram_byte >= self.ridge_macs_per_byte else "memory"
+
+    @property
+    def attainable_macs_per_cycle(self) -> float:
+        """The roofline at this intensity (Williams et al., CACM 2009)."""
+        return min(float(self.peak_macs_per_cycle), self.macs_per_dram_byte * self.dram_bytes_per_cycle)
+
+    @property
+    def total_energy_pj(self) -> float:
+        return sum(self.energy_pj.values())
+
+
+def plan_metrics(plan: Plan, events: Events | None = None) -> tuple[Metrics, ...]:
+    """The metrics of each step.
+
+    Args:
+        plan: the plan.
+        events: those of a run in step mode; None forecasts them.
+    """
+    rows = forecast(plan) if events is None else events
+    return tuple(_metrics(plan, rows[rows["step"] == step.index], (step.index,)) for step in plan.steps)
+
+
+def total_metrics(plan: Plan, events: Events | None = None) -> Metrics:
+    """The metrics of the whole plan."""
+    rows = forecast(plan) if events is None else events
+    return _metrics(plan, rows, tuple(step.index for step in plan.steps))
+
+
+def time_by_power_mode(graph: Graph, spec: NpuSpec) -> dict[str, Metrics]:
+    """The metrics of the whole region in each power mode, planned anew for each."""
+    modes = (mode.name for mode in spec.power_modes)
+    return {mode: total_metrics(make_plan(graph, spec, power_mode=mode)) for mode in modes}
+
+
+def _metrics(plan: Plan, rows: Events, steps: tuple[int, ...]) -> Metrics:
+    spec, mode = plan.spec, plan.power_mode
+    nbytes = bytes_by_boundary(rows)
+    ends = rows["start"] + rows["cycles"]
+    engines = {step.engine for step in plan.steps if step.index in steps} & {"matrix", "conv"}
+    dram = sum(count for boundary, count in nbytes.items() if "L3" in boundary)
+    return Metrics(
+        name=label(plan.graph, plan.steps[steps[0]].nodes) if len(steps) == 1 else f"{len(steps)} steps",
+        cycles=int(ends.max(initial=0) - rows["start"].min()) if len(rows) else 0,
+        clock_mhz=spec.power_mode(mode).clock_mhz,
+        busy_cycles={
+            name: int(rows["cycles"][rows["engine"] == i].sum())
+            for i, name in enumerate(ENGINES)
+            if (rows["engine"] == i).any()
+        },
+        stalled_cycles=_stalls(rows),
+        macs=int(rows["macs"].sum()),
+        peak_macs_per_cycle=max(active_lanes(spec, engine, mode) for engine in engines or {"matrix"}),
+        nbytes=nbytes,
+        dram_bytes=dram,
+        dram_bytes_per_cycle=spec.tier("L3").bytes_per_cycle,
+        tensor_bytes=_tensor_bytes(plan, steps),
+        energy_pj=_energy(plan, rows, nbytes),
+    )
+
+
+def _stalls(rows: Events) -> dict[str, int]:
+    """Cycles between the end of what an engine did before and the start of an event that had to wait, by cause."""
+    stalls: dict[str, int] = {}
+    begin = int(rows["start"].min()) if len(rows) else 0
+    for engine in np.unique(rows["engine"]):
+        mine = rows[rows["engine"] == engine]
+        free = np.concatenate([[begin], (mine["start"] + mine["cycles"])[:-1]])
+        for cause in np.unique(mine["cause"][mine["cause"] > 0]):
+            waits = mine["cause"] == cause
+            stalls[CAUSES[cause]] = stalls.get(CAUSES[cause], 0) + int((mine["start"] - free)[waits].sum())
+    return stalls
+
+
+def _tensor_bytes(plan: Plan, steps: tuple[int, ...]) -> int:
+    """Bytes of the tensors in DRAM that the steps read or write, each counted once."""
+    far = {buffer.entry for buffer in plan.buffers if buffer.tier == "L3"}
+    touched = set()
+    for step in (plan.steps[index] for index in steps):
+        touched |= {operand.entry for operand in step.operands}
+        touched |= {operand.entry for group in step.epilogue_operands for operand in group if operand is not None}
+        touched |= {step.output} if step.output_tier == "L3" else set()
+    return sum(plan.graph.type_of(entry).nbytes for entry in touched & far)
+
+
+def _energy(plan: Plan, rows: Events, nbytes: Mapping[tuple[str, str], int]) -> dict[str, float]:
+    """Picojoules of the MACs, and of reading or writing each tier. Elementwise arithmetic is left out: it is small."""
+    energy = {tier: 0.0 for tier in TIERS}
+    for boundary, count in nbytes.items():
+        for tier in boundary:
+            energy[tier] += count * plan.spec.tier(tier).energy_pj_per_byte
+    macs = 0.0
+    for node in np.unique(rows["node"][rows["macs"] > 0]):
+        dtype = plan.graph.type_of(plan.graph.nodes[node].inputs[0]).dtype
+        per_mac = plan.spec.mac_energy_pj[SIGNED.get(dtype, dtype)]
+        macs += per_mac * int(rows["macs"][rows["node"] == node].sum())
+    return {"MACs": macs} | {tier: pj for tier, pj in energy.items() if pj}
