@@ -15,9 +15,18 @@ from pathlib import Path
 from npu_kit import __version__
 from npu_kit.byoc.doctor import describe, diagnose
 from npu_kit.errors import NpuKitError, ToolError
-from npu_kit.hw import NpuSpec, load_spec, preset_names, spec_to_json
+from npu_kit.hw import (
+    NpuSpec,
+    active_lanes,
+    load_spec,
+    peak_macs_per_second,
+    preset_names,
+    ridge_macs_per_byte,
+    spec_to_json,
+)
 from npu_kit.lessons import copy_lessons
 from npu_kit.render.format import format_bytes, number_of
+from npu_kit.render.tables import Table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,22 +94,44 @@ def _spec(options: argparse.Namespace) -> int:
 
 def describe_spec(spec: NpuSpec) -> str:
     """The machine as text: tiers, engines and power modes, one line each."""
+    tiers = Table(
+        ("memory tier", "capacity", "cycles an access", "bytes a cycle", "pJ a byte"),
+        tuple(
+            (
+                str(tier),
+                format_bytes(tier.capacity_bytes),
+                str(tier.access_cycles),
+                str(tier.bytes_per_cycle),
+                f"{tier.energy_pj_per_byte:g}",
+            )
+            for tier in spec.tiers
+        ),
+    )
+    engines = Table(
+        ("engine", "lanes", "of these on"),
+        tuple((e.name, f"{e.rows} x {e.columns}", str(active_lanes(spec, e.name))) for e in spec.engines),
+    )
+    modes = Table(
+        ("power mode", "clock", "lanes on", "GMAC a second", "MACs a DRAM byte at the ridge"),
+        tuple(
+            (
+                mode.name + (" (default)" if mode.name == spec.default_power_mode else ""),
+                f"{mode.clock_mhz} MHz",
+                f"{100 * mode.active_share:.0f} %",
+                f"{peak_macs_per_second(spec, mode.name) / 1e9:,.1f}",
+                f"{ridge_macs_per_byte(spec, 'L3', mode.name):.1f}",
+            )
+            for mode in spec.power_modes
+        ),
+    )
     tile = f"{spec.tile.rows} x {spec.tile.columns}, no side below {spec.tile.minimum}"
-    lines = [f"{spec.name}: {spec.description}", "", "Memory tiers"]
-    lines += [
-        f"  {tier!s:12} {format_bytes(tier.capacity_bytes):>7}"
-        f"   {number_of(tier.access_cycles, 'cycle'):>10} an access   {tier.bytes_per_cycle:>3} bytes a cycle"
-        for tier in spec.tiers
+    energies = ", ".join(f"{dtype} {pj:g}" for dtype, pj in spec.mac_energy_pj.items())
+    rest = [
+        f"Output tile {tile}; vectors of {spec.vector_elements}; {', '.join(spec.dtypes)}",
+        f"Picojoules a MAC: {energies}",
+        f"Preferred layout {spec.preferred_layout}",
     ]
-    lines += ["", "Engines", *(f"  {e.name:12} {e.rows:>2} x {e.columns}" for e in spec.engines)]
-    lines += ["", "Power modes"]
-    lines += [
-        f"  {mode.name:17} {mode.clock_mhz:>5} MHz   {100 * mode.active_share:>3.0f} % of the lanes"
-        + ("   (default)" if mode.name == spec.default_power_mode else "")
-        for mode in spec.power_modes
-    ]
-    lines += ["", f"Output tile {tile}; vectors of {spec.vector_elements}; {', '.join(spec.dtypes)}"]
-    return "\n".join([*lines, f"Preferred layout {spec.preferred_layout}"])
+    return "\n\n".join([f"{spec.name}: {spec.description}", *map(str, (tiers, engines, modes)), "\n".join(rest)])
 
 
 def _lessons(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ import pytest
 import npu_kit
 from npu_kit import cli, lessons
 from npu_kit.errors import NpuKitError
-from npu_kit.hw import load_spec, spec_from_json
+from npu_kit.hw import load_spec, preset_names, spec_from_json
 
 
 @pytest.fixture
@@ -72,7 +72,8 @@ def test_spec_as_json_is_a_file_to_start_from(run, tmp_path):
 
 
 def test_spec_list(run):
-    assert run("spec", "--list")[1].startswith("example: ")
+    named = [line.partition(": ")[0] for line in run("spec", "--list")[1].splitlines()]
+    assert named == list(preset_names())
 
 
 def test_a_wrong_spec_is_one_sentence_and_exit_code_1(run, tmp_path):
