@@ -1,13 +1,11 @@
 """Checks of a match: each returns the reasons against it, none if there are none.
 
 TVM asks a check for a bool. ``accept`` gives it ``not refusals`` and keeps the reasons, so that the report of a
-partition can say why a call stayed on the host. A check of one's own looks like those here::
+partition can say why a call stayed on the host. A pattern of one's own takes ``check_match``, which holds for
+every pattern of the kit, and adds its own::
 
-    def few_channels(match: Match) -> list[Refusal]:
-        ...
-
-    def check(context):                       # what TVM calls
-        return accept(few_channels(Match(context, spec)))
+    def check(context):
+        return accept(check_match(Match(context, spec), check_few_channels))
 """
 
 from __future__ import annotations
@@ -71,7 +69,7 @@ def check_calls(match: Match) -> list[Refusal]:
     unknown = [relax_name(call) for call in match.calls if find_definition(call) is None]
     if unknown:
         return [Refusal("operand", "operations of the kit only", unknown[0], "a pattern without it")]
-    types = [reason for call in match.calls for reason in (*check_dtypes(call, match.spec), *check_shapes(call))]
+    types = [reason for call in match.calls for reason in (*check_dtypes(match, call), *check_shapes(call))]
     values = (reason for call in match.calls for reason in (*check_attributes(call), *check_scales(call)))
     return list(dict.fromkeys(types or values))
 
@@ -110,7 +108,8 @@ def check_cycle(context: Any) -> list[Refusal]:
         if isinstance(operand, relax.Var) and operand not in inside
     }
     output = context.value_to_bound_var[context.matched_expr]
-    pending = [(var, user) for var in inside - {output} for user in context.var_usages.get(var, ())]
+    inner = sorted(inside - {output}, key=lambda var: str(var.name))
+    pending = [(var, user) for var in inner for user in context.var_usages.get(var, ())]
     seen: set[Any] = set()
     while pending:
         source, var = pending.pop()

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import tvm
 from tvm import relax
 
 from npu_kit.byoc import registration
@@ -16,6 +15,7 @@ from npu_kit.byoc.callback import call_through
 from npu_kit.byoc.codegen import GeneratedRegion, generate, write_options
 from npu_kit.byoc.doctor import check_tvm
 from npu_kit.byoc.guard import verify_host
+from npu_kit.byoc.host import build_executable
 from npu_kit.byoc.package import Settings, Tile
 from npu_kit.byoc.partition import partition
 from npu_kit.byoc.report import Partition
@@ -112,5 +112,4 @@ def compile(
     if module.attrs and "const_name_to_constant" in module.attrs:
         # The regions' loader holds the constants; TVM would store them a second time.
         module = module.without_attr("const_name_to_constant")
-    executable = call_through(relax.build, module, tvm.target.Target("llvm"))
-    return Compiled(executable, parts, regions, settings)
+    return Compiled(build_executable(module), parts, regions, settings)

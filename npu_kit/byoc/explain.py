@@ -10,10 +10,13 @@ from tvm import ir
 from tvm.ir import IRModule
 
 from npu_kit.byoc.calls import describe_type, relax_name, span_label
-from npu_kit.byoc.matching import Recorder
 from npu_kit.byoc.operators import named_operators
 from npu_kit.byoc.report import CallReport, Refusal, Region, Report
 from npu_kit.byoc.walk import composites_of, model_functions, region_functions, walk_calls
+from npu_kit.byoc.watch import Recorder
+
+# Refusals of longer patterns that are worth a word where a shorter one was taken: the others only say "another kind".
+_SURPRISES = ("leak", "cycle", "memory", "dtype")
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,15 @@ def _row(call: Any, bound: Any, span: str, place: _Place | None, refusals: Any, 
         composite=place.composite if place else "",
         region=place.region if place else "",
         refusals=refusals,
-        reason=f"matched {place.pattern}" if place else _why_on_host(call, bound, refusals, named),
+        reason=_why_on_npu(place, refusals) if place else _why_on_host(call, bound, refusals, named),
     )
+
+
+def _why_on_npu(place: _Place, refusals: tuple[tuple[str, Refusal], ...]) -> str:
+    for pattern, refusal in refusals:
+        if refusal.rule in _SURPRISES and pattern != place.pattern:
+            return f"matched {place.pattern}, not {pattern}: {refusal}"
+    return f"matched {place.pattern}"
 
 
 def _why_on_host(call: Any, bound: Any, refusals: tuple[tuple[str, Refusal], ...], named: frozenset[str]) -> str:
@@ -77,7 +87,7 @@ def _why_on_host(call: Any, bound: Any, refusals: tuple[tuple[str, Refusal], ...
     if op.startswith("call_tir"):
         return "it is a TensorIR function already, and patterns name Relax operators"
     if not isinstance(call.op, ir.Op):
-        return f"it calls {op}, which is no operator" if len(op) < 80 else "it calls a function, which is no operator"
+        return f"it calls {op if len(op) < 80 else 'a function'}, which is no operator"
     if op not in named:
         return f"no pattern names {op}"
     if not bound.is_dataflow:

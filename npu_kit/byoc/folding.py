@@ -7,7 +7,6 @@ also fold away the dequantized weights that quantized patterns look for.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -39,9 +38,11 @@ def fold(call: Any, operands: tuple[Array | None, ...]) -> Any | None:
     if math.prod(shape) * np.dtype(dtype).itemsize > MAX_BYTES:
         return None
     tensors = [operand for operand in operands if operand is not None]
+    if str(call.op.name) in _ARITHMETIC and dtype == "bool":
+        return None
     if len(tensors) != sum(isinstance(argument.ty, relax.TensorType) for argument in call.args):
         return None
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         value = rule(call, *tensors)
     if value is None or value.shape != shape or str(value.dtype) != dtype:
         return None
@@ -73,6 +74,13 @@ def _astype(call: Any, value: Array) -> Array | None:
     return None if value.dtype.kind == "f" and dtype.kind != "f" else value.astype(dtype)
 
 
+_ARITHMETIC: Mapping[str, Callable[..., Array]] = {
+    "relax.add": lambda call, left, right: left + right,
+    "relax.subtract": lambda call, left, right: left - right,
+    "relax.multiply": lambda call, left, right: left * right,
+    "relax.negative": lambda call, value: -value,
+}
+
 _RULES: Mapping[str, Callable[..., Array | None]] = {
     "relax.reshape": _reshape,
     "relax.expand_dims": _reshape,
@@ -83,8 +91,5 @@ _RULES: Mapping[str, Callable[..., Array | None]] = {
     "relax.broadcast_to": _broadcast,
     "relax.isnan": lambda call, value: np.isnan(value),
     "relax.where": _where,
-    "relax.add": lambda call, left, right: left + right,
-    "relax.subtract": lambda call, left, right: left - right,
-    "relax.multiply": lambda call, left, right: left * right,
-    "relax.negative": lambda call, value: -value,
+    **_ARITHMETIC,
 }

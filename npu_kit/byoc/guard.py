@@ -13,12 +13,11 @@ from tvm.ir import IRModule
 
 from npu_kit.byoc import calls
 from npu_kit.byoc.normalize import MAX_DEPTH, nesting_depth
-from npu_kit.byoc.walk import model_functions, walk, walk_calls
+from npu_kit.byoc.walk import model_functions, walk_calls
 from npu_kit.errors import UnsupportedError
 
 _DIVISIONS = ("relax.divide", "relax.floor_divide", "relax.mod", "relax.floor_mod")
 _CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
-_RESHAPES = ("relax.reshape", "relax.flatten", "relax.expand_dims", "relax.squeeze")
 
 
 def verify_depth(mod: IRModule) -> None:
@@ -39,12 +38,9 @@ def verify_host(mod: IRModule) -> None:
         mod: a partitioned module: what is on the NPU is not looked at.
     """
     for _, function in model_functions(mod):
-        has_if = any(isinstance(bound.value, relax.If) for bound in walk(function))
         for call, bound in walk_calls(function):
             name = calls.relax_name(call)
             problem = _RULES[name](call) if name in _RULES else ""
-            if has_if and name in _RESHAPES:
-                problem = "TVM can crash where one function holds an If and a reshape"
             if problem:
                 hint = "a model without it, or TVM's own relax.build, at that risk."
                 raise UnsupportedError(f"{name} ({bound.var.name}) on the host", problem, hint)

@@ -6,10 +6,38 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.relax import backend, transform
 
 from npu_kit.byoc.callback import call_through
 from npu_kit.byoc.guard import verify_depth, verify_host
 from npu_kit.byoc.running import RunnableModel, parameters_of
+from npu_kit.byoc.walk import has_branch
+
+# TVM's default pipeline without StaticPlanBlockMemory: on the 0.27 wheel a module with an If that went through that pass
+# can end the process with a segmentation fault when a branch runs.
+BRANCH_SAFE_PIPELINE = tvm.transform.Sequential(
+    [
+        backend.DispatchSampling(),
+        backend.DispatchSortScan(),
+        transform.LegalizeOps(),
+        transform.RewriteDataflowReshape(),
+        transform.ToNonDataflow(),
+        transform.RemovePurityChecking(),
+        transform.CallTIRRewrite(),
+        transform.LowerAllocTensor(),
+        transform.KillAfterLastUse(),
+        transform.LowerRuntimeBuiltin(),
+        transform.ComputePrimValue(),
+        transform.VMShapeLower(),
+        transform.AttachGlobalSymbol(),
+    ]
+)
+
+
+def build_executable(mod: Any) -> Any:
+    """``relax.build`` for the host's processor, in a way that is safe for what ``mod`` holds."""
+    pipeline = BRANCH_SAFE_PIPELINE if has_branch(mod) else "default"
+    return call_through(lambda: relax.build(mod, tvm.target.Target("llvm"), relax_pipeline=pipeline))
 
 
 def build_for_host(mod: Any, entry: str = "main") -> RunnableModel:
@@ -20,5 +48,4 @@ def build_for_host(mod: Any, entry: str = "main") -> RunnableModel:
     """
     verify_depth(mod)
     verify_host(mod)
-    executable = call_through(relax.build, mod, tvm.target.Target("llvm"))
-    return RunnableModel(executable.mod, entry, parameters_of(mod[entry]))
+    return RunnableModel(build_executable(mod).mod, entry, parameters_of(mod[entry]))

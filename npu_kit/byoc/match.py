@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import relax
 
-from npu_kit.byoc.calls import tensor_operands
+from npu_kit.byoc.calls import relax_name, tensor_operands
 from npu_kit.hw.spec import NpuSpec
 
 
@@ -49,13 +49,21 @@ class Match:
     @cached_property
     def operands(self) -> tuple[Any, ...]:
         """The tensors that the match reads from outside, each once, in order of use."""
-        inside = self.context.matched_bindings
         found: list[Any] = []
         for call in self.calls:
             for operand in tensor_operands(call):
-                if operand not in inside and not any(operand.same_as(other) for other in found):
+                if not self.is_inside(operand) and not any(operand.same_as(other) for other in found):
                     found.append(operand)
         return tuple(found)
+
+    @cached_property
+    def is_quantized_chain(self) -> bool:
+        """Whether the match ends in a quantize that follows something else."""
+        return len(self.calls) > 1 and relax_name(self.root) == "relax.quantize"
+
+    def is_inside(self, expr: Any) -> bool:
+        """Whether ``expr`` is a variable that is bound inside the match."""
+        return isinstance(expr, relax.Var) and expr in self.context.matched_bindings
 
     def labelled(self, label: str) -> Any:
         """The expression that the pattern's annotation ``label`` matched; None if that part was not matched."""

@@ -17,10 +17,12 @@ from npu_kit.byoc.calls import (
     tensor_operands,
     tensor_type,
 )
+from npu_kit.byoc.match import Match
 from npu_kit.byoc.report import Refusal
 from npu_kit.errors import GraphError, UnsupportedError
 from npu_kit.graph.attributes import AttrDef
 from npu_kit.graph.ops import OpDef, normalise_attrs
+from npu_kit.graph.shapes import FLOATS
 from npu_kit.hw.spec import NpuSpec
 
 MAX_RANK = 8
@@ -35,12 +37,22 @@ def dtypes_of(spec: NpuSpec) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*spec.dtypes, *extra]))
 
 
-def check_dtypes(call: Any, spec: NpuSpec) -> list[Refusal]:
-    """Operands and result have dtypes of the machine, and those that the operation is defined for."""
+def check_dtypes(match: Match, call: Any) -> list[Refusal]:
+    """Operands and result have dtypes of the machine, and those that the operation is defined for.
+
+    In a quantized chain the machine's dtypes hold for what enters and leaves. The floats between are how Relax writes
+    the arithmetic of an integer kernel, and so are the scales.
+    """
     definition = _definition(call)
-    allowed = dtypes_of(spec)
+    own = dtypes_of(match.spec)
+    is_chain = match.is_quantized_chain
     refusals = []
     for name, expr in (*zip(definition.inputs, tensor_operands(call), strict=True), ("result", result_of(call))):
+        if name == "result":
+            is_between = not call.same_as(match.root)
+        else:
+            is_between = name in ("scale", "zero_point") or match.is_inside(expr)
+        allowed = (*own, *FLOATS) if is_chain and is_between else own
         wanted = [dtype for dtype in definition.inputs.get(name, allowed) if dtype in allowed]
         found = dtype_of(expr)
         if found not in wanted:

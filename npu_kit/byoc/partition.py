@@ -12,12 +12,12 @@ from tvm.relax.transform import FuseOpsByPattern, MergeCompositeFunctions
 
 from npu_kit.byoc.doctor import check_tvm
 from npu_kit.byoc.explain import explain
-from npu_kit.byoc.matching import Recorder, watch
 from npu_kit.byoc.normalize import prepare
 from npu_kit.byoc.operators import required_operators
 from npu_kit.byoc.patterns import pattern_rows
 from npu_kit.byoc.report import Partition
 from npu_kit.byoc.walk import model_functions, operators_in, region_functions, walk
+from npu_kit.byoc.watch import Recorder, watch
 from npu_kit.errors import PartitionError
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec

@@ -115,39 +115,46 @@ STAGES: Mapping[str, tuple[tuple[Stage, ...], str, tuple[Check, ...]]] = {
 
 # --- The table --------------------------------------------------------------------------------------------------------
 
-ANCHORS: Mapping[str, tuple[str, str, tuple[Check, ...]]] = {
-    # name: (operator, engine, checks); depthwise is the special case of conv2d, so it comes first
-    "depthwise_conv2d": ("relax.nn.conv2d", "conv", (check_depthwise,)),
-    "conv2d": ("relax.nn.conv2d", "conv", ()),
-    "conv1d": ("relax.nn.conv1d", "conv", ()),
-    "matmul": ("relax.matmul", "matrix", ()),
+ANCHORS: Mapping[str, tuple[str, str, int, tuple[Check, ...]]] = {
+    # name: (operator, engine, tensor operands, checks); depthwise is the special case of conv2d, so it comes first
+    "depthwise_conv2d": ("relax.nn.conv2d", "conv", 2, (check_depthwise,)),
+    "conv2d": ("relax.nn.conv2d", "conv", 2, ()),
+    "conv1d": ("relax.nn.conv1d", "conv", 2, ()),
+    "matmul": ("relax.matmul", "matrix", 2, ()),
+    "add": ("relax.add", "vector", 2, ()),
+    "multiply": ("relax.multiply", "vector", 2, ()),
+    "max_pool2d": ("relax.nn.max_pool2d", "pooling", 1, ()),
+    "avg_pool2d": ("relax.nn.avg_pool2d", "pooling", 1, ()),
 }
+CONVOLUTIONS = ("depthwise_conv2d", "conv2d", "conv1d")
+CONTRACTIONS = (*CONVOLUTIONS, "matmul")
 
-TAILS: tuple[tuple[str, ...], ...] = (
-    ("bias", "bn", "residual", "activation"),
-    ("bn", "residual", "activation"),
-    ("bias", "residual", "activation"),
-    ("bias", "bn", "activation"),
-    ("bias", "bn", "residual"),
-    ("residual", "activation"),
-    ("bn", "activation"),
-    ("bias", "activation"),
-    ("bn", "residual"),
-    ("bias", "residual"),
-    ("bias", "bn"),
-    ("relu",),
-    ("activation",),
-    ("residual",),
-    ("bn",),
-    ("bias",),
+TAILS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    # (what follows the anchor, anchors)
+    (("bias", "bn", "residual", "activation"), CONVOLUTIONS),
+    (("bn", "residual", "activation"), CONVOLUTIONS),
+    (("bias", "residual", "activation"), CONTRACTIONS),
+    (("bias", "bn", "activation"), CONVOLUTIONS),
+    (("bias", "bn", "residual"), CONVOLUTIONS),
+    (("residual", "activation"), CONTRACTIONS),
+    (("bn", "activation"), CONVOLUTIONS),
+    (("bias", "activation"), CONTRACTIONS),
+    (("bn", "residual"), CONVOLUTIONS),
+    (("bias", "residual"), CONTRACTIONS),
+    (("bias", "bn"), CONVOLUTIONS),
+    (("relu",), CONTRACTIONS),
+    (("activation",), CONTRACTIONS),
+    (("residual",), CONTRACTIONS),
+    (("bn",), CONVOLUTIONS),
+    (("bias",), CONTRACTIONS),
 )
 
-# Dequantize every operand, anchor, tail, quantize: what an integer kernel computes in one go.
-QUANTIZED_TAILS: tuple[tuple[str, ...], ...] = (
-    ("dequantized_bias", "activation"),
-    ("dequantized_bias",),
-    ("activation",),
-    (),
+QUANTIZED: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    # the same between a dequantize of every operand and a quantize: what an integer kernel computes in one go
+    (("dequantized_bias", "activation"), CONTRACTIONS),
+    (("dequantized_bias",), CONTRACTIONS),
+    (("activation",), (*CONTRACTIONS, "add")),
+    ((), (*CONTRACTIONS, "add", "multiply", "max_pool2d", "avg_pool2d")),
 )
 
 SINGLES: tuple[tuple[str, str, str, int, str, tuple[Check, ...]], ...] = (
@@ -218,12 +225,12 @@ def _bind_checks(checks: tuple[Check, ...], spec: NpuSpec) -> Callable[[Any], bo
     return check
 
 
-def _chain(op: str, stages: tuple[Stage, ...], quantized: bool = False) -> Callable[[], Built]:
+def _chain(op: str, operands: int, stages: tuple[Stage, ...], quantized: bool) -> Callable[[], Built]:
     """A builder of: anchor ``op``, then ``stages`` in order; between dequantize and quantize where ``quantized``."""
 
     def build() -> Built:
         operand = _dequantize if quantized else wildcard
-        anchor = is_op(op)(operand(), operand())
+        anchor = is_op(op)(*(operand() for _ in range(operands)))
         labels = {"anchor": anchor}
         pattern = anchor
         for stage, following in itertools.zip_longest(stages, stages[1:]):
@@ -247,7 +254,7 @@ def _orders(tail: tuple[str, ...]) -> list[tuple[Stage, ...]]:
 
 
 def _fused(anchor: str, tail: tuple[str, ...], quantized: bool = False) -> PatternInfo:
-    op, engine, checks = ANCHORS[anchor]
+    op, engine, operands, checks = ANCHORS[anchor]
     tail_ops = tuple(STAGES[name][1] for name in tail)
     tail_checks = tuple(check for name in tail for check in STAGES[name][2])
     ops = ("relax.dequantize", op, *tail_ops, "relax.quantize") if quantized else (op, *tail_ops)
@@ -258,7 +265,7 @@ def _fused(anchor: str, tail: tuple[str, ...], quantized: bool = False) -> Patte
         summary=f"{listed} in one composite",
         ops=ops,
         engine=engine,
-        builds=tuple(_chain(op, stages, quantized) for stages in _orders(tail)),
+        builds=tuple(_chain(op, operands, stages, quantized) for stages in _orders(tail)),
         checks=(*checks, *tail_checks),
     )
 
@@ -272,7 +279,7 @@ def _single(name: str, op: str, engine: str, operands: int, summary: str, checks
 
 
 _INFOS = (
-    *(_fused(anchor, tail, quantized=True) for tail in QUANTIZED_TAILS for anchor in ANCHORS),
-    *(_fused(anchor, tail) for tail in TAILS for anchor in ANCHORS if "bn" not in tail or anchor != "matmul"),
+    *(_fused(anchor, tail, quantized=True) for tail, anchors in QUANTIZED for anchor in anchors),
+    *(_fused(anchor, tail) for tail, anchors in TAILS for anchor in anchors),
     *(_single(*row) for row in SINGLES),
 )

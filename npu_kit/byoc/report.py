@@ -147,7 +147,8 @@ _HEADINGS = ("#", "operator", "variable", "result", "where", "composite", "why")
 
 def _cells(call: CallReport) -> tuple[str, ...]:
     where = call.region if call.is_on_npu else call.where
-    return (str(call.index), call.op, call.name, call.type, where, call.composite, call.reason)
+    composite = call.composite.split(".", 1)[-1]  # the backend's name is the same in every row
+    return (str(call.index), call.op, call.name, call.type, where, composite, call.reason)
 
 
 def _count(number: int, noun: str) -> str:

@@ -11,8 +11,7 @@ a minimum of a maximum by numbers, either way round   ``relax.clip(x, low, high)
 item 0 of ``relax.nn.dropout``                        its input: at inference it does nothing
 ``astype``, ``broadcast_to``, ``reshape`` to the same  their input
 a sum, max or min over a stack (ONNX Sum, Max, Min)   a chain of ``relax.add``, ``maximum``, ``minimum``
-a ``dequantize`` with several readers                 one for each contraction among them, so that each
-                                                      quantized chain has its own
+a ``dequantize`` with several readers                 one for each, so that each quantized chain has its own
 ====================================================  ==============================================
 
 NaN is out of this: TVM's LLVM code turns a NaN that meets a maximum, minimum or clip into one or the other bound,
@@ -36,7 +35,6 @@ from npu_kit.byoc.calls import constant_value, dtype_of, shape_of, tensor_type
 from npu_kit.byoc.folding import fold
 from npu_kit.byoc.walk import model_functions, walk
 
-_CONTRACTIONS = ("relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d")
 _MOVES = ("relax.astype", "relax.broadcast_to", "relax.reshape")  # nothing where the type stays
 _REDUCTIONS = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
 _EXTREMA = {"relax.maximum": True, "relax.minimum": False}  # whether the number is a lower bound
@@ -76,11 +74,10 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         visited = self.visit_expr_post_order(call)
         if not isinstance(visited.op, ir.Op):
             return visited
-        arguments = [self.constant_or_self(argument) for argument in visited.args]
-        if visited.op.name in _CONTRACTIONS:
-            arguments = [
-                self.repeat(new) if old in self.shared else new for old, new in zip(call.args, arguments, strict=True)
-            ]
+        arguments = [
+            self.repeat(new) if isinstance(old, relax.Var) and old in self.shared else self.constant_or_self(new)
+            for old, new in zip(call.args, visited.args, strict=True)
+        ]
         visited = self.builder_.normalize(
             relax.Call(visited.op, arguments, visited.attrs, visited.ty_args, visited.span)
         )

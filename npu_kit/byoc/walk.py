@@ -58,6 +58,11 @@ def model_functions(mod: IRModule) -> list[tuple[Any, Any]]:
     return sorted(found, key=lambda item: (item[0].name_hint != "main", item[0].name_hint))
 
 
+def has_branch(mod: IRModule) -> bool:
+    """Whether a function of the model has an If."""
+    return any(isinstance(bound.value, relax.If) for _, function in model_functions(mod) for bound in walk(function))
+
+
 def operators_in(mod: IRModule) -> frozenset[str]:
     """Names of the Relax operators that the model's functions call."""
     calls = (call for _, function in model_functions(mod) for call, _ in walk_calls(function))

@@ -34,6 +34,8 @@ def group_nodes(graph: Graph) -> tuple[Group, ...]:
         nodes, running = [node_id], []
         while (step := _next_in_tile(graph, readers, nodes[-1])) is not None:
             follower, position = step
+            if follower in taken:
+                break  # it reads two values of its composite, and the tile of the other one has it already
             nodes.append(follower)
             running.append(position)
         taken.update(nodes)

@@ -46,3 +46,15 @@ def host_loop() -> Any:
         return op.add(conv, detour)
 
     return build_main([x, w], body)
+
+
+def matmul_of(m: int, k: int, n: int, dtype: str = "float32") -> Any:
+    """One product of a (M, K) and b (K, N), both arguments."""
+    a, b = tensor("a", (m, k), dtype), tensor("b", (k, n), dtype)
+    return build_main([a, b], lambda emit: op.matmul(a, b))
+
+
+def conv_nhwc(size: int = 14, channels: int = 8, filters: int = 40) -> Any:
+    """One unpadded 3x3 convolution of an image (1, H, W, C) with weights (3, 3, C, N), both arguments."""
+    x, w = tensor("x", (1, size, size, channels)), tensor("w", (3, 3, channels, filters))
+    return build_main([x, w], lambda emit: op.nn.conv2d(x, w, data_layout="NHWC", kernel_layout="HWIO"))

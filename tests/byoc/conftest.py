@@ -8,6 +8,9 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from npu_kit.byoc.host import build_executable
+from npu_kit.byoc.watch import ROOT_ATTRIBUTE
+
 
 @pytest.fixture(scope="session")
 def make_model():
@@ -43,31 +46,13 @@ def emit_chain():
     return emit
 
 
-# TVM's default without StaticPlanBlockMemory, which makes a module with two operations in a branch of an If crash.
-_PIPELINE = tvm.transform.Sequential(
-    [
-        relax.transform.LegalizeOps(),
-        relax.transform.RewriteDataflowReshape(),
-        relax.transform.ToNonDataflow(),
-        relax.transform.RemovePurityChecking(),
-        relax.transform.CallTIRRewrite(),
-        relax.transform.LowerAllocTensor(),
-        relax.transform.KillAfterLastUse(),
-        relax.transform.LowerRuntimeBuiltin(),
-        relax.transform.ComputePrimValue(),
-        relax.transform.VMShapeLower(),
-        relax.transform.AttachGlobalSymbol(),
-    ]
-)
-
-
 @mutator
 class _WithoutBackend(PyExprMutator):
     """Region and composite functions become plain functions, which TVM can build."""
 
     def visit_function_(self, function):
         function = super().visit_function_(function)
-        for key in ("Composite", "Primitive", "npu_kit_root"):
+        for key in ("Composite", "Primitive", ROOT_ATTRIBUTE):
             if function.attrs and key in function.attrs:
                 function = function.without_attr(key)
         return function
@@ -86,7 +71,7 @@ def run_on_host():
         return relax.transform.LambdaLift()(copy)
 
     def run(mod, *arrays, entry="main"):
-        executable = relax.build(plain(mod), "llvm", relax_pipeline=_PIPELINE)
+        executable = build_executable(plain(mod))
         machine = relax.VirtualMachine(executable, tvm.cpu())
         return _to_numpy(machine[entry](*(tvm.runtime.tensor(np.array(array, order="C")) for array in arrays)))
 

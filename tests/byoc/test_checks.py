@@ -365,6 +365,7 @@ def test_intermediate_that_something_else_reads_is_a_leak(make_model):
     relu = next(call for call in report if call.op == "relax.nn.relu")
     assert (relu.where, relu.pattern) == ("npu", "example_npu.relu")
     assert ("example_npu.conv2d_relu_fused", "leak") in [(name, reason.rule) for name, reason in relu.refusals]
+    assert "not example_npu.conv2d_relu_fused: leak" in relu.reason and "read by" in relu.reason
     assert report[0].pattern == "example_npu.conv2d"
 
 

@@ -217,7 +217,7 @@ def test_dropout_whose_mask_is_read_stays(make_model, same_values):
     assert ops_of(same_values(make_model(body, x=(SHAPE, "float32")))) == ["dropout", "add"]
 
 
-def test_each_contraction_gets_its_own_dequantize(make_model, same_values):
+def test_each_reader_gets_its_own_dequantize(make_model, same_values):
     def body(builder, x):
         real = builder.emit(op.dequantize(x, number(0.5), number(0, "int8"), out_dtype="float32"))
         left = builder.emit(op.matmul(real, number(np.eye(4))))

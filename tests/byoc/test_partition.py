@@ -507,6 +507,25 @@ def test_what_is_no_pattern_is_named(wrong):
         partition(Forward, patterns=[pattern_table()[0], wrong])
 
 
+@pytest.mark.parametrize("wrong", ["example_npu", 3, FusionPattern("example_npu.x", wildcard())])
+def test_what_is_no_list_of_patterns_is_named(wrong):
+    with pytest.raises(PartitionError, match="a list is needed"):
+        partition(Forward, patterns=wrong)
+
+
+def test_merging_that_fails_leaves_one_region_per_composite(monkeypatch):
+    def fails():
+        raise ValueError("a case that nobody thought of")
+
+    monkeypatch.setattr("npu_kit.byoc.partition.MergeCompositeFunctions", fails)
+    result = partition(TwoLayers)
+    check_invariants(result)
+    assert len(result.regions) == 2
+    assert "ValueError, a case that nobody thought of" in result.merge_reason
+    with pytest.raises(PartitionError, match="nobody thought of"):
+        partition(TwoLayers, merge="always")
+
+
 def test_empty_pattern_list():
     assert partition(Forward, patterns=[]).regions == ()
 
@@ -616,6 +635,49 @@ def test_inverted_residual_from_onnx_is_one_region_of_three_composites(same_valu
         "example_npu.conv2d_bias_residual_fused#2",
     )
     assert result.report.counts == {"npu": 9, "host": 0}
+
+
+def quantized_block(rng):
+    """int8 in, int8 out: conv + bias + relu, and a shortcut that is added."""
+    scale, zero = relax.const(0.05), relax.const(3, "int8")
+    weight = relax.const(rng.integers(-50, 50, (4, 4, 3, 3)).astype("int8"))
+
+    def body(builder, x):
+        def real(value, zero=zero):
+            return builder.emit(op.dequantize(value, scale, zero, out_dtype="float32"))
+
+        shortcut = real(x)
+        conv = builder.emit(nn.conv2d(shortcut, real(weight, relax.const(0, "int8")), padding=1))
+        narrow = builder.emit(op.quantize(builder.emit(nn.relu(conv)), scale, zero, out_dtype="int8"))
+        total = builder.emit(nn.relu(builder.emit(op.add(real(narrow), shortcut))))
+        return op.quantize(total, scale, zero, out_dtype="int8")
+
+    return body
+
+
+@pytest.mark.parametrize("spec", ["example", "ethos_u65_like"])
+def test_quantized_block_is_two_chains_on_an_integer_machine_too(same_values, make_model, rng, spec):
+    model = make_model(quantized_block(rng), x=((1, 4, 6, 6), "int8"))
+    result = same_values(model, rng.integers(-128, 128, (1, 4, 6, 6)).astype("int8"), spec=spec)
+    (region,) = result.regions
+    assert region.composites == (
+        "example_npu.quantized_conv2d_activation_fused#0",
+        "example_npu.quantized_add_activation_fused#1",
+    )
+    assert result.report.counts["host"] == 0
+
+
+def test_floats_do_not_enter_or_leave_an_integer_machine(make_model, rng):
+    body = quantized_block(rng)
+    model = make_model(
+        lambda builder, x: op.dequantize(
+            builder.emit(body(builder, x)), relax.const(0.05), relax.const(3, "int8"), out_dtype="float32"
+        ),
+        x=((1, 4, 6, 6), "int8"),
+    )
+    report = partition(model, "ethos_u65_like").report
+    (last,) = report.on_host
+    assert last.op == "relax.dequantize" and last.refusals[-1][1].rule == "dtype"
 
 
 def test_quantized_chain_is_one_composite(same_values, make_model, rng):

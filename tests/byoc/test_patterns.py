@@ -47,12 +47,20 @@ ANCHORS = {
     "conv2d": lambda x, w: nn.conv2d(x, w, padding=1),
     "conv1d": lambda x, w: nn.conv1d(x, w, padding=1),
     "matmul": op.matmul,
+    "add": op.add,
+    "multiply": op.multiply,
+    "max_pool2d": lambda x, w: nn.max_pool2d(x, (2, 2)),
+    "avg_pool2d": lambda x, w: nn.avg_pool2d(x, (2, 2)),
 }
 ANCHOR_SHAPES = {  # data, weight, bias
     "depthwise_conv2d": (IMAGE, (4, 1, 3, 3), (1, 4, 1, 1)),
     "conv2d": (IMAGE, FILTERS, (4, 1, 1)),
     "conv1d": ((1, 4, 6), (4, 4, 3), (1, 4, 1)),
     "matmul": ((3, 4), (4, 5), (5,)),
+    "add": (IMAGE, IMAGE, ()),
+    "multiply": (IMAGE, IMAGE, ()),
+    "max_pool2d": (IMAGE, (), ()),
+    "avg_pool2d": (IMAGE, (), ()),
 }
 
 SINGLES = {

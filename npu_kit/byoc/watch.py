@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,8 +40,10 @@ def watch(patterns: Sequence[Any], recorder: Recorder) -> list[FusionPattern]:
             annotations, a check and an attribute getter.
 
     Raises:
-        PartitionError: an item is neither.
+        PartitionError: an item is neither, or ``patterns`` is no list.
     """
+    if isinstance(patterns, str | FusionPattern) or not isinstance(patterns, Iterable):
+        raise PartitionError(f"patterns is {type(patterns).__name__}", "a list is needed", "[...] around it.")
     return [_watch(item, index, recorder) for index, item in enumerate(patterns)]
 
 
