@@ -56,7 +56,7 @@ def _to_grey(array: NDArray[Any], number: int) -> NDArray[Any]:
         raise RenderError(
             f"cannot draw image {number} of shape {shape}", f"it takes 1 to {MAX_SIDE} by {MAX_SIDE} pixels"
         )
-    return np.clip(np.nan_to_num(grey), 0, 1)
+    return np.asarray(np.clip(np.nan_to_num(grey), 0, 1))
 
 
 def _draw(canvas: Canvas, grey: NDArray[Any], x: float, y: float) -> None:

@@ -12,11 +12,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 
 TOKEN = "npu-kit-browser-tests"
@@ -32,6 +33,7 @@ CHROMIUM_OPTIONS = (
     "--disable-component-update",
     "--disable-sync",
 )
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 NO_NEWS = {"fetchNews": "false", "checkForUpdates": False}
 
 RUN_ALL = """async () => {
@@ -193,6 +195,20 @@ def lesson(lab: Lab, browser: Any) -> Iterator[Lesson]:
     page.on("console", note_message)
     yield opened
     page.close()
+
+
+@pytest.fixture
+def notebook(tmp_path: Path) -> Callable[..., Path]:
+    """``notebook("name", cell, cell, ...)`` writes a notebook of code cells and returns its path."""
+
+    def write(name: str, *sources: str) -> Path:
+        cells = [nbformat.v4.new_code_cell(source) for source in sources]
+        made = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": KERNEL})
+        path = tmp_path / f"{name}.ipynb"
+        path.write_text(nbformat.writes(made), encoding="utf-8")
+        return path
+
+    return write
 
 
 @pytest.fixture

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import traitlets
 
 from npu_kit.graph.ir import Graph
 from npu_kit.graph.serialize import to_json
-from npu_kit.render import graph as draw_graph
+from npu_kit.render import Diagram, draw, graph_diagram
 from npu_kit.render.format import number_of
 from npu_kit_widgets.controls import check_callable, dropdown, require_one_of, side_by_side, text_box
 from npu_kit_widgets.markup import call_title, preformatted, status
@@ -51,7 +52,7 @@ class GraphExplorer(View):
         self._graphs: dict[str, Graph] = {}  # by region label, lowered when first shown
         self._drawn = ""  # label of the region in the picture
         self._status, self._text = text_box(), text_box()
-        self._picture = SvgView(height="560px")
+        self._picture = SvgView(height="560px", framed=False)  # the renderer frames the nodes
         first = _most_telling(tuple(self._calls.values()))
         chooser = dropdown("call", [(call_title(call), span) for span, call in self._calls.items()], first)
         super().__init__(
@@ -78,8 +79,9 @@ class GraphExplorer(View):
             if label:
                 graph = self._graph_of(label)
                 ids = nodes_of_call(graph, call)
-                picture = draw_graph(graph, highlight=ids, attributes=False)  # they are in the text beside it
-                self._picture.show(picture, choices=[f"node {i}" for i in graph.kernels])
+                picture = draw(_compact(graph_diagram(graph, highlight=ids, attributes=False)))
+                kernels = [f"node {i}" for i in graph.kernels]
+                self._picture.show(picture, choices=kernels, selected=f"node {ids[0]}" if ids else "")
                 self._text.value = "".join(map(preformatted, node_texts(graph, ids)))
             self.nodes, self._drawn = ids, label
             self._status.value = status(_sentence(call, ids))
@@ -105,6 +107,15 @@ class GraphExplorer(View):
 def nodes_of_call(graph: Graph, call: CallReport) -> tuple[int, ...]:
     """Ids of the kernel nodes lowered from ``call``: those that carry its span."""
     return tuple(i for i in graph.kernels if graph.nodes[i].span == call.span)
+
+
+def _compact(diagram: Diagram) -> Diagram:
+    """Number the constants and leave their names, which are made from their content, to the tooltips."""
+    boxes = (
+        replace(box, title=f"{box.title.partition(':')[0]}: const") if box.kind == "constant" else box
+        for box in diagram.boxes
+    )
+    return replace(diagram, boxes=tuple(boxes))
 
 
 def node_texts(graph: Graph, ids: tuple[int, ...]) -> list[str]:

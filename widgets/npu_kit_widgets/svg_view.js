@@ -7,6 +7,8 @@ const ELEMENTS = new Set([
   "svg", "g", "title", "desc", "text", "tspan", "rect", "path", "line", "polyline", "polygon", "circle", "ellipse",
 ]);
 
+const MARGIN = 24; // pixels that stay around a part that was scrolled to
+
 function isHarmless({ name, value }) {
   return !/^on|href$|^style$/i.test(name) && !/url\(|javascript:/i.test(value);
 }
@@ -40,8 +42,9 @@ function frameOf(element) {
 }
 
 class Drawing {
-  constructor(model, holder) {
+  constructor(model, el, holder) {
     this.model = model;
+    this.el = el; // scrolls where the picture has a largest height
     this.holder = holder;
     this.parts = new Map(); // id -> element, in keyboard order
   }
@@ -66,7 +69,7 @@ class Drawing {
       element.setAttribute("aria-label", element.querySelector(":scope > title")?.textContent || id);
     }
     this.name();
-    this.mark();
+    this.select();
     if (this.parts.has(focused)) this.parts.get(focused).focus({ preventScroll: true });
   }
 
@@ -75,18 +78,34 @@ class Drawing {
     this.root?.setAttribute("aria-label", this.model.get("alt"));
   }
 
-  /** Frame the selected part; it, or else the first part, is where Tab enters the picture. */
-  mark() {
-    if (!this.root) return;
-    for (const old of this.root.querySelectorAll(".npu-frame")) old.remove();
+  /** Show which part is selected; it, or else the first one, is where Tab enters the picture. */
+  select() {
     const selected = this.model.get("selected");
     const entry = this.parts.has(selected) ? selected : this.parts.keys().next().value;
     for (const [id, element] of this.parts) {
       element.setAttribute("aria-selected", String(id === selected));
       element.setAttribute("tabindex", id === entry ? "0" : "-1");
     }
-    const element = this.parts.get(selected);
-    if (element) element.parentNode.append(frameOf(element));
+    this.frame();
+    this.reveal(this.parts.get(selected));
+  }
+
+  /** Draw the frame of the selected part where it stands now. */
+  frame() {
+    for (const old of this.root?.querySelectorAll(".npu-frame") ?? []) old.remove();
+    const element = this.parts.get(this.model.get("selected"));
+    if (element && this.model.get("framed")) element.parentNode.append(frameOf(element));
+  }
+
+  /** Scroll the picture, and not the page, until `element` can be seen. */
+  reveal(element) {
+    if (!element) return;
+    const part = element.getBoundingClientRect();
+    const view = this.el.getBoundingClientRect();
+    const above = view.top - part.top;
+    const below = part.bottom - view.bottom;
+    if (above > 0) this.el.scrollTop -= above + MARGIN;
+    else if (below > 0) this.el.scrollTop += below + MARGIN;
   }
 
   /** The id of the part that holds `target`, if it is one of this picture's. */
@@ -119,19 +138,19 @@ function render({ model, el }) {
   const holder = document.createElement("div");
   holder.className = "npu-picture";
   el.replaceChildren(holder);
-  const drawing = new Drawing(model, holder);
+  const drawing = new Drawing(model, el, holder);
   const listeners = {
     "change:svg": () => drawing.draw(),
     "change:choices": () => drawing.draw(),
     "change:alt": () => drawing.name(),
-    "change:selected": () => drawing.mark(),
+    "change:selected": () => drawing.select(),
   };
   for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
   holder.addEventListener("click", (event) => drawing.pick(drawing.idOf(event.target)));
   holder.addEventListener("keydown", (event) => drawing.onKey(event));
   drawing.draw();
   // A frame is measured, and what is not on the page yet, or is on a hidden tab, has no size.
-  const observer = new ResizeObserver(() => drawing.mark());
+  const observer = new ResizeObserver(() => drawing.frame());
   observer.observe(holder);
   return () => {
     observer.disconnect();

@@ -36,7 +36,8 @@ class SvgView(anywidget.AnyWidget):
     alt = traitlets.Unicode("").tag(sync=True)  # what the picture is, for readers who do not see it
     part = traitlets.Unicode("key").tag(sync=True)  # "key": the elements with data-key are the parts
     choices: Any = traitlets.Tuple(default_value=None, allow_none=True).tag(sync=True)  # ids; None: every part
-    selected = traitlets.Unicode("").tag(sync=True)  # id of the part that is framed, "" for none
+    selected = traitlets.Unicode("").tag(sync=True)  # id of the part that is meant, "" for none
+    framed = traitlets.Bool(True).tag(sync=True)  # False where the picture itself shows which part is selected
     picked = traitlets.Unicode("")  # id of the part that was chosen last
 
     def __init__(
@@ -47,6 +48,7 @@ class SvgView(anywidget.AnyWidget):
         part: str = "key",
         choices: Sequence[str] | None = None,
         selected: str = "",
+        framed: bool = True,
         height: str = "",
     ) -> None:
         """Make the view; nothing is displayed yet.
@@ -56,7 +58,8 @@ class SvgView(anywidget.AnyWidget):
             alt: what the picture is; a Picture's own where it is left out.
             part: which ``data-`` attribute makes an element a part.
             choices: ids that can be chosen, in the order of the keyboard; None for all.
-            selected: id of the part to frame.
+            selected: id of the part that is meant; the picture is scrolled until it shows.
+            framed: whether the front end draws a frame around it.
             height: CSS length from which on the picture scrolls, such as "560px"; "" for none.
 
         Raises:
@@ -65,7 +68,7 @@ class SvgView(anywidget.AnyWidget):
         if isinstance(svg, Picture):
             alt = alt or svg.alt
         chosen = None if choices is None else tuple(choices)
-        super().__init__(svg=str(svg), alt=alt, part=part, choices=chosen, selected=selected)
+        super().__init__(svg=str(svg), alt=alt, part=part, choices=chosen, selected=selected, framed=framed)
         if height:
             self.layout.max_height = height
             self.layout.overflow = "auto"

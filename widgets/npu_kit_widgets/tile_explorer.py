@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import ipywidgets
+import numpy as np
 import traitlets
 
 from npu_kit.graph.ir import Graph
@@ -133,7 +134,7 @@ class TileExplorer(View):
     def _show_step(self, plan: Plan, index: int) -> None:
         """Show ``plan``, at a tile in the middle of step ``index``."""
         step = plan.steps[index]
-        events = self._forecast(plan, (index,)) if event_bound(step) <= MAX_EVENTS else None
+        events = in_time(self._forecast(plan, (index,))) if event_bound(step) <= MAX_EVENTS else None
         memory = memory_map(plan, index)
         options = tuple((f"{s.index}: {step_name(plan, s)}", s.index) for s in plan.steps)
         self._is_moving_itself = True
@@ -155,7 +156,7 @@ class TileExplorer(View):
         if events is None:
             picture = tiles(plan, step.index, self.position)
             where = tile_sentence(plan, step, self.position)
-            why = f"{format_count(MAX_EVENTS)} events are forecast while a slider moves, and the step may have"
+            why = f"at most {format_count(MAX_EVENTS)} events are forecast while a slider moves, and the step may have"
             self._status.value = status(f"{where} There is no timeline: {why} {format_count(event_bound(step))}.")
             self._tiles.show(picture)
             self._timeline.svg = ""
@@ -203,11 +204,19 @@ def step_name(plan: Plan, step: Step) -> str:
     return " + ".join(plan.graph.nodes[n].name if plan.graph.nodes[n].is_kernel else "copy" for n in step.nodes)
 
 
+def in_time(events: Events) -> Events:
+    """The events in the order in which they start, so that the position is a walk through time."""
+    return events[np.argsort(events["start"], kind="stable")]
+
+
 def event_bound(step: Step) -> int:
-    """At least as many events as ``step`` has: per pass a load of each operand and a compute, per tile its end."""
+    """At least as many events as ``step`` has.
+
+    Per pass a load of each operand, a compute, and a partial sum that comes and goes; per tile what ends it.
+    """
     beside = sum(operand is not None for operands in step.epilogue_operands for operand in operands)
     stages = 3 if step.family == "softmax" else 1
-    per_pass = stages * (len(step.operands) + 1)
+    per_pass = stages * (len(step.operands) + 1) + 2
     per_tile = chunk_count(step) * per_pass + beside + len(step.epilogue_operands) + 2
     return len(step.prefetch) + tile_count(step) * per_tile
 

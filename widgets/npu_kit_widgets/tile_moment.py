@@ -12,7 +12,7 @@ from npu_kit.render import chunk_count, tile_count
 from npu_kit.render.format import format_count, format_cycles, number_of, shorten
 from npu_kit.render.operand_boxes import letters_of
 from npu_kit.render.tile_scene import output_axes
-from npu_kit.trace.events import ENGINES, KINDS, TIERS, Events
+from npu_kit.trace.events import CAUSES, ENGINES, KINDS, TIERS, Events
 
 
 @dataclass(frozen=True)
@@ -24,35 +24,61 @@ class Moment:
     sentence: str
 
 
+_WAITED_FOR = {
+    "operand": "an operand that was on its way",
+    "accumulator": "the accumulator, which was in use",
+    "slot": "a slot that was in use",
+    "tensor": "a tensor that was not written yet",
+}
+
+
 def moment_of(plan: Plan, step: Step, events: Events, position: int) -> Moment:
     """Describe event ``position`` of ``events``, which are those of ``step`` alone."""
     event = events[position]
-    kind, tile = KINDS[int(event["kind"])], int(event["tile"])
-    chunk = _chunk(step, events, position)
-    passes = chunk_count(step)
-    where = f"tile {tile} of {tile_count(step)} ({tile_spans(plan, step, tile)})" if tile >= 0 else ""
-    of_pass = f", pass {chunk} of {passes}" if chunk is not None and passes > 1 else ""
-    engine, names = ENGINES[int(event["engine"])], node_names(plan, step)
-    name = names.get(int(event["node"]), "a tensor")
+    tile, chunk = int(event["tile"]), _chunk(step, events, position)
+    engine, cause = ENGINES[int(event["engine"])], CAUSES[int(event["cause"])]
+    start, cycles = format_count(int(event["start"])), format_cycles(int(event["cycles"]))
+    waited = f", after waiting for {_WAITED_FOR[cause]}" if cause else ""
+    said = _what_happens(plan, step, event, chunk)
+    return Moment(max(tile, 0), chunk, f"Cycle {start}: {engine} engine {said}; {cycles}{waited}.")
+
+
+def _what_happens(plan: Plan, step: Step, event: Events, chunk: int | None) -> str:
+    """What the engine does, to which tile, with how many bytes between which tiers."""
+    tile, passes = int(event["tile"]), chunk_count(step)
+    where = f"tile {_of(tile, step)} ({tile_spans(plan, step, tile)})" if tile >= 0 else ""
+    name = node_names(plan, step).get(int(event["node"]), "a tensor")
     nbytes, macs = int(event["nbytes"]), int(event["macs"])
     source, target = (TIERS[int(event[end])] for end in ("src", "dst"))
-    amount = number_of(nbytes, "byte")
-    reading = f"reading {amount} from {source}" + (f" for {number_of(macs, 'MAC')}" if macs else "")
-    said = {
-        "prefetch": f"copies {name} whole, before the first tile: {amount} from {source} to {target}",
-        "load": f"loads what {where} needs of {name}: {amount} from {source} to {target}",
-        "compute": f"computes {where}{of_pass}, {reading}",
-        "epilogue": f"applies {name} to {where}" + (f", {reading}" if nbytes else ""),
-        "drain": f"moves {where} out of the accumulator: {amount} from {source} to {target}",
-        "store": f"stores {where}: {amount} from {source} to {target}",
+    moving = f"{number_of(nbytes, 'byte')} from {source} to {target}"
+    reading = f"reading {number_of(nbytes, 'byte')} from {source}" + (f" for {number_of(macs, 'MAC')}" if macs else "")
+    kind = KINDS[int(event["kind"])]
+    if kind == "prefetch":
+        return f"copies {name} whole, before the first tile: {moving}"
+    if kind == "load":
+        return f"loads {name} for {where}: {moving}"
+    if kind == "compute":
+        of_pass = f", pass {chunk} of {passes}" if chunk is not None and passes > 1 else ""
+        return f"computes {where}{of_pass}, {reading}"
+    if kind == "epilogue":
+        return f"applies {name} to {where}" + (f", {reading}" if nbytes else "")
+    if kind == "store":
+        return f"stores {where}: {moving}"
+    moved = {
+        "drain": "the result out of the accumulator",
+        "spill": "a partial sum out of the accumulator",
+        "fill": "a partial sum back into the accumulator",
     }[kind]
-    start, cycles = format_count(int(event["start"])), format_cycles(int(event["cycles"]))
-    return Moment(max(tile, 0), chunk, f"Cycle {start}: {engine} engine {said}; {cycles}.")
+    return f"moves {moved}, {where}: {moving}"
 
 
 def tile_sentence(plan: Plan, step: Step, tile: int) -> str:
     """Where an output tile stands, for a step whose events are too many to forecast."""
-    return f"Tile {tile} of {tile_count(step)} ({tile_spans(plan, step, tile)}) on the {step.engine} engine."
+    return f"Tile {_of(tile, step)} ({tile_spans(plan, step, tile)}) on the {step.engine} engine."
+
+
+def _of(tile: int, step: Step) -> str:
+    return f"{format_count(tile)} of {format_count(tile_count(step))}"
 
 
 def tile_spans(plan: Plan, step: Step, tile: int) -> str:
@@ -87,15 +113,10 @@ def _operand_name(plan: Plan, operand: Operand, role: str) -> str:
 
 
 def _chunk(step: Step, events: Events, position: int) -> int | None:
-    """The pass that event ``position`` belongs to, by the computes of the same tile before it."""
+    """The pass of a compute: how many computes its tile has had before, since passes of a tile run in order."""
     event, chunks = events[position], chunk_count(step)
-    kind = KINDS[int(event["kind"])]
-    if kind not in ("load", "compute") or chunks <= 1 or step.family not in ("contraction", "window"):
+    if KINDS[int(event["kind"])] != "compute" or step.family not in ("contraction", "window"):
         return None
-    panels = {operand.entry.node for operand in step.operands if operand.is_panel}
-    if kind == "load" and int(event["node"]) in panels:
-        return None  # a panel is loaded for all passes, before the first
     before = events[:position]
-    computes = (before["tile"] == event["tile"]) & (before["kind"] == KINDS.index("compute"))
-    passed = int(np.count_nonzero(computes))
-    return passed if passed < chunks else None
+    passed = int(np.count_nonzero((before["tile"] == event["tile"]) & (before["kind"] == event["kind"])))
+    return passed if 1 < chunks > passed else None
