@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from npu_kit.render.format import format_bytes, format_count, format_cycles, number_of
-from npu_kit.trace.events import ENGINES, KINDS, TIERS, Events
+from npu_kit.trace.events import CAUSES, ENGINES, KINDS, TIERS, Events
 
 WINDOW = 200  # events; more become hairlines
 
@@ -24,6 +24,7 @@ class Slice:
     label: str
     short: str  # for a slice too narrow for the label
     tooltip: str
+    waits_for: str  # one of CAUSES
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Stall:
     start: int
     stop: int
     cause: str  # the event whose end the engine waited for, "" if none ends there
+    waits_for: str  # one of CAUSES: "operand", "accumulator", "slot", "tensor"; "" if the event names none
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ def _slice(index: int, event: Events, names: Mapping[int, str]) -> Slice:
         label, short = f"{kind} {name}", name
     else:
         label, short = f"{name if kind == 'compute' else kind} t{tile}", f"t{tile}"
-    return Slice(index, int(event["step"]), kind, start, start + cycles, label, short, "; ".join(parts))
+    waits_for = CAUSES[int(event["cause"])]
+    return Slice(index, int(event["step"]), kind, start, start + cycles, label, short, "; ".join(parts), waits_for)
 
 
 def _lane(key: tuple[int, int, int], slices: list[Slice], ends: Mapping[int, Slice]) -> Lane:
@@ -101,5 +104,5 @@ def _lane(key: tuple[int, int, int], slices: list[Slice], ends: Mapping[int, Sli
         free = max(free, before.stop)
         if piece.start > free and piece.kind == "compute" and piece.step == before.step:
             cause = ends.get(piece.start)
-            stalls.append(Stall(free, piece.start, cause.label if cause else ""))
+            stalls.append(Stall(free, piece.start, cause.label if cause else "", piece.waits_for))
     return Lane(engine, engine, tuple(slices), tuple(stalls))

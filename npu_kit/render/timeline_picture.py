@@ -76,8 +76,9 @@ def _draw_lane(canvas: Canvas, lane: Lane, top: float, start: int, scale: float,
     canvas.text(28, top + 27, f"{format_cycles(busy)} busy", size=9.5, fill=theme.MUTED, width=_LEFT - 34)
     for stall in lane.stalls:
         x, width = _LEFT + (stall.start - start) * scale, (stall.stop - stall.start) * scale
-        cause = f", until the end of {stall.cause}" if stall.cause else ""
-        tip = f"{lane.label} waits {format_cycles(stall.stop - stall.start)}{cause}"
+        what = f" for its {stall.waits_for}" if stall.waits_for else ""
+        until = f", until the end of {stall.cause}" if stall.cause else ""
+        tip = f"{lane.label} waits {format_cycles(stall.stop - stall.start)}{what}{until}"
         canvas.rect(x, top + 4, width, _BAR, fill=theme.FREE, hatch="diagonal" if width > 3 else "", tooltip=tip)
         if width > text_width("stall", theme.SIZE_SMALL) + 8:
             center = x + width / 2

@@ -10,16 +10,25 @@ from npu_kit.errors import RenderError
 from npu_kit.plan.ir import Plan
 from npu_kit.render import timeline
 from npu_kit.render.lanes import WINDOW, Stall, lanes_of
-from npu_kit.trace.events import ENGINES, EVENT_DTYPE, KINDS, TIERS, Events, to_events
+from npu_kit.trace.events import CAUSES, ENGINES, EVENT_DTYPE, KINDS, TIERS, Events, to_events
 
 
 def row(
-    kind: str, engine: str, start: int, cycles: int, *, step: int = 0, tile: int = 0, ends: str = "L3 L1"
+    kind: str,
+    engine: str,
+    start: int,
+    cycles: int,
+    *,
+    step: int = 0,
+    tile: int = 0,
+    ends: str = "L3 L1",
+    cause: str = "",
 ) -> tuple[int, ...]:
     source, target = (TIERS.index(name) for name in ends.split())
     nbytes = 4096 if engine == "dma" else 0
     macs = 1000 if kind == "compute" else 0
-    return (step, tile, 7, KINDS.index(kind), ENGINES.index(engine), source, target, nbytes, macs, start, cycles)
+    place = (step, tile, 7, KINDS.index(kind), ENGINES.index(engine), source, target)
+    return (*place, nbytes, macs, start, cycles, CAUSES.index(cause))
 
 
 @pytest.fixture
@@ -31,7 +40,7 @@ def short_run() -> Events:
             row("load", "dma", 100, 50, ends="L2 L1"),
             row("compute", "conv", 150, 200),
             row("load", "dma", 350, 80, tile=1, ends="L2 L1"),
-            row("compute", "conv", 430, 200, tile=1),
+            row("compute", "conv", 430, 200, tile=1, cause="operand"),
             row("epilogue", "activation", 630, 30, tile=1),
             row("store", "dma", 660, 40, tile=1, ends="L1 L3"),
             row("compute", "conv", 900, 100, step=1),
@@ -59,7 +68,7 @@ def test_slices_of_a_lane_stand_one_behind_the_other(events: Events) -> None:
 
 def test_a_stall_is_the_wait_between_two_computes_and_knows_its_cause(short_run: Events) -> None:
     stalls = {lane.label: lane.stalls for lane in lanes_of(short_run, {7: "conv1"})}
-    assert stalls["conv"] == (Stall(350, 430, "load conv1"),)  # not the wait between the steps
+    assert stalls["conv"] == (Stall(350, 430, "load conv1", "operand"),)  # not the wait between the steps
     assert stalls["activation"] == stalls["dma L2 to L1"] == ()
 
 
@@ -68,7 +77,7 @@ def test_the_picture_names_lanes_steps_and_stalls(short_run: Events) -> None:
     shown = words(root)
     for text in ("dma L3 to L2", "dma L2 to L1", "dma L1 to L3", "conv", "activation", "step 0", "step 1", "stall"):
         assert text in shown, text
-    assert "conv waits 80 cycles, until the end of load conv1" in tooltips(root)
+    assert "conv waits 80 cycles for its operand, until the end of load conv1" in tooltips(root)
     assert any(
         tip.startswith("event 4: compute conv1; step 0, tile 1; conv, 200 cycles from cycle 430")
         for tip in tooltips(root)
