@@ -18,7 +18,7 @@ from npu_kit.hw.spec import NpuSpec
 class Reason:
     """One decision, what was chosen, and why, with its numbers."""
 
-    decision: str  # "fuse", "tile", "chunk", "engine", "order", "buffering", "tier", "resident"
+    decision: str  # "fuse", "tile", "chunk", "engine", "order", "buffering", "chain", "tier", "resident"
     subject: str  # the step, tensor or operand it is about
     chosen: str
     because: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry
@@ -47,6 +47,23 @@ class TensorMemory:
         buffer = Buffer(name, entry, role, self.tier, offset, nbytes, first_step, last_step)
         self.buffers.append(buffer)
         return buffer
+
+    def extended(self, entry: Entry, last_step: int) -> Buffer | None:
+        """The copy of ``entry`` that is there already, kept until ``last_step``; None if there is none or no room."""
+        for place, old in enumerate(self.buffers):
+            if old.entry != entry or old.role != "resident":
+                continue
+            others = [b for b in self.buffers if b is not old and b.last_step > old.last_step]
+            is_free = all(
+                b.first_step > last_step
+                or b.offset_bytes + aligned(b.nbytes) <= old.offset_bytes
+                or old.offset_bytes + aligned(old.nbytes) <= b.offset_bytes
+                for b in others
+            )
+            if is_free:
+                self.buffers[place] = replace(old, last_step=max(last_step, old.last_step))
+                return self.buffers[place]
+        return None
 
 
 class SlotMemory:

@@ -6,7 +6,7 @@ tile and loop order by the cycles of its transfers; copy to L2 what a step would
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from npu_kit.errors import PlanError
@@ -19,6 +19,9 @@ from npu_kit.plan.geometry import Contraction
 from npu_kit.plan.ir import Buffer, Operand, Plan, Reason, Step
 from npu_kit.plan.placement import TensorMemory
 from npu_kit.plan.steps import StepBuilder, label
+from npu_kit.plan.storage import homes
+from npu_kit.plan.stripes import Link, cut, stripe_bytes, stripe_rows
+from npu_kit.plan.stripes import chains as chains_of
 from npu_kit.plan.traffic import aligned_bytes, operand_loads, step_counters
 
 
@@ -29,6 +32,7 @@ def make_plan(
     tile: int | tuple[int, int] | None = None,
     dataflow: str | None = None,
     double_buffer: bool = True,
+    chains: bool = True,
     power_mode: str | None = None,
 ) -> Plan:
     """Decide tiles, tiers, engines and order for one region.
@@ -40,6 +44,8 @@ def make_plan(
         dataflow: what stays on the array in every contraction, "output_stationary", "weight_stationary" or
             "input_stationary"; None chooses for each by cost.
         double_buffer: whether slots may have a second copy, which the dma engine fills while an engine reads the first.
+        chains: whether steps whose tensors do not fit L2 may be cut into stripes, which then do. The plan's graph is
+            then the graph in stripes.
         power_mode: a name from the spec; None for its default.
 
     Raises:
@@ -52,26 +58,128 @@ def make_plan(
     mode = spec.power_mode(power_mode).name
     if dataflow not in (None, *DATAFLOWS):
         raise PlanError(f"no dataflow {dataflow!r}", f"there are {', '.join(DATAFLOWS)}")
+    choices = _Choices(dataflow, double_buffer, CostModel(spec, mode))
+    best = _plan(graph, spec, mode, choices)
+    return _in_stripes(best, choices).plan if chains else best.plan
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """What the learner asked for, and what it costs."""
+
+    dataflow: str | None
+    double_buffer: bool
+    cost: CostModel
+
+
+@dataclass(frozen=True)
+class _Planned:
+    plan: Plan
+    groups: tuple[Group, ...]
+    cycles: int  # an estimate
+
+    @property
+    def dram_bytes(self) -> int:
+        return sum(step_counters(self.plan.graph, step).dram_bytes for step in self.plan.steps)
+
+
+def _plan(graph: Graph, spec: NpuSpec, mode: str, choices: _Choices) -> _Planned:
+    """Plan the graph as it stands."""
     groups = group_nodes(graph)
     dram, on_chip, reasons = _place_tensors(graph, spec, groups)
-    tiers = {buffer.entry: buffer.tier for buffer in (*dram.buffers, *on_chip.buffers)}
-    cost = CostModel(spec, mode)
+    owner = homes(graph)
+    tier = {buffer.entry: buffer.tier for buffer in (*dram.buffers, *on_chip.buffers)}
+    tiers = {entry: tier[home] for entry, home in owner.items() if home in tier}
     steps: list[Step] = []
+    cycles = 0
+    known: dict[Hashable, Step] = {}
     for index, group in enumerate(groups):
         builder = StepBuilder(graph, spec, index, group, tiers)
-        choice = _choose_step(builder, tuple(builder.candidates(dataflow, double_buffer)), on_chip, cost)
-        on_chip.buffers.extend(choice.residents)
+        # Steps that look the same (equal layers, stripes) get the loop order that the first of them got.
+        alike = _alike(graph, group, tiers)
+        candidates = builder.candidates(choices.dataflow, choices.double_buffer, like=known.get(alike))
+        choice = _choose_step(builder, tuple(candidates), on_chip, choices.cost)
+        known.setdefault(alike, choice.step)
+        for resident in choice.residents:
+            if on_chip.extended(resident.entry, index) is None:
+                on_chip.buffers.append(resident)
         reasons.extend(choice.reasons)
         steps.append(choice.step)
+        cycles += choice.cycles
     for index, entry in enumerate(_copied_heads(graph), start=len(steps)):
         builder = StepBuilder(graph, spec, index, Group((entry.node,)), tiers)
-        steps.append(next(builder.candidates(double_buffer=double_buffer)))
-    return Plan(graph, spec, mode, tuple(steps), (*dram.buffers, *on_chip.buffers), tuple(reasons))
+        steps.append(next(builder.candidates(double_buffer=choices.double_buffer)))
+    buffers = (*dram.buffers, *on_chip.buffers)
+    return _Planned(Plan(graph, spec, mode, tuple(steps), buffers, tuple(reasons)), groups, cycles)
+
+
+def _alike(graph: Graph, group: Group, tiers: Mapping[Entry, str]) -> Hashable:
+    """What a step's costs depend on."""
+    nodes = [graph.nodes[node] for node in group.nodes]
+    inputs = tuple((graph.type_of(entry), tiers.get(entry)) for node in nodes for entry in node.inputs)
+    attrs = tuple(tuple(sorted(node.attrs.items())) for node in nodes)
+    return tuple(node.name for node in nodes), group.running, inputs, attrs, tiers[Entry(group.nodes[-1])]
+
+
+L2_SHARE = 0.6  # of L2 for the tensors of a stripe; the rest is for weights. Illustrative
+
+
+def _in_stripes(planned: _Planned, choices: _Choices) -> _Planned:
+    """Cut each chain of steps whose tensors go through DRAM into stripes, where that is faster or moves less."""
+    place = 0
+    while True:
+        graph, spec = planned.plan.graph, planned.plan.spec
+        far = {b.entry for b in planned.plan.buffers if b.role == "intermediate" and b.tier == "L3"}
+        found = chains_of(graph, planned.groups, far)
+        if place >= len(found):
+            return planned
+        chain = found[place]
+        place += 1
+        cut_graph, count = _cut(graph, chain, int(L2_SHARE * spec.tier("L2").capacity_bytes))
+        if cut_graph is None:
+            continue
+        striped = _plan(cut_graph, spec, planned.plan.power_mode, choices)
+        names = ", ".join(label(graph, link.group.nodes) for link in chain)
+        numbers = {
+            "cycles": striped.cycles,
+            "whole_cycles": planned.cycles,
+            "dram_bytes": striped.dram_bytes,
+            "whole_dram_bytes": planned.dram_bytes,
+        }
+        is_better = (striped.cycles, striped.dram_bytes) < (planned.cycles, planned.dram_bytes)
+        chosen, other = (striped, planned) if is_better else (planned, striped)
+        because = (
+            f"the region takes about {chosen.cycles} cycles and {chosen.dram_bytes} bytes of DRAM traffic that way, "
+            f"and {other.cycles} and {other.dram_bytes} the other way"
+        )
+        reason = Reason("chain", names, f"{count} stripes" if is_better else "whole tensors", because, numbers)
+        # A chain that was cut has no tensor in DRAM any more, so it is not found again.
+        place -= is_better
+        planned = replace(chosen, plan=replace(chosen.plan, reasons=(*chosen.plan.reasons, reason)))
+
+
+def _cut(graph: Graph, chain: Sequence[Link], limit_bytes: int) -> tuple[Graph | None, int]:
+    """The graph with the chain in as few stripes as fit; None if not even single rows do."""
+    height = graph.type_of(Entry(chain[-1].group.nodes[-1])).shape[chain[-1].axis]
+    for size in _stripe_sizes(height):
+        stripes = stripe_rows(graph, chain, -(-height // size))
+        reads = [chain[0].needs(rows[0]) for rows in stripes]
+        if any(stop <= start for rows in (*stripes, reads) for start, stop in rows):
+            return None, 0  # a stripe of nothing but padding
+        if max(stripe_bytes(graph, chain, rows) for rows in stripes) <= limit_bytes:
+            return cut(graph, chain, stripes), len(stripes)
+    return None, 0
+
+
+def _stripe_sizes(height: int) -> list[int]:
+    """Heights of a stripe to try, the largest first."""
+    sizes = {-(-height // count) for count in range(2, height + 1)}
+    return sorted(sizes, reverse=True)
 
 
 def _copied_heads(graph: Graph) -> tuple[Entry, ...]:
     """Inputs and constants that the region returns: nothing computes them, so a step copies them."""
-    return tuple(dict.fromkeys(entry for entry in graph.heads if not graph.nodes[entry.node].is_kernel))
+    return tuple(dict.fromkeys(entry for entry in graph.heads if entry.node in graph.arg_nodes))
 
 
 def _place_tensors(
@@ -97,10 +205,20 @@ def _place_tensors(
     for node_id in graph.arg_nodes:
         node = graph.nodes[node_id]
         place_in_dram(node.name, Entry(node_id), "argument" if node.kind == "input" else "constant")
+    owner = homes(graph)
+    readers_of: dict[Entry, list[int]] = {}
     for index, group in enumerate(groups):
-        entry = Entry(group.nodes[-1])
+        for node_id in group.nodes:
+            for entry in graph.nodes[node_id].inputs:
+                readers_of.setdefault(owner[entry], []).append(index)
+    placed: set[Entry] = set()
+    for index, group in enumerate(groups):
+        entry = owner[Entry(group.nodes[-1])]
+        if entry in placed:
+            continue  # another piece of the same join
+        placed.add(entry)
         name, nbytes = label(graph, group.nodes), graph.type_of(entry).nbytes
-        readers = [i for i, other in enumerate(groups) if _reads(graph, other, entry)]
+        readers = [reader for reader in readers_of.get(entry, []) if reader > index]
         if entry in graph.heads:
             place_in_dram(name, entry, "output")
             reasons.append(Reason("tier", name, "L3", "the region returns it", {"bytes": nbytes}))
@@ -117,10 +235,6 @@ def _place_tensors(
     return dram, on_chip, reasons
 
 
-def _reads(graph: Graph, group: Group, entry: Entry) -> bool:
-    return any(entry in graph.nodes[node].inputs for node in group.nodes)
-
-
 CLEARLY_BETTER = 0.85  # the estimate was within 13 % of the exact cycles on the layers of ResNet-18
 
 
@@ -129,6 +243,7 @@ class _Choice:
     step: Step
     residents: tuple[Buffer, ...]
     reasons: tuple[Reason, ...]
+    cycles: int
 
 
 @dataclass(frozen=True)
@@ -158,7 +273,7 @@ def _choose_step(builder: StepBuilder, steps: Sequence[Step], on_chip: TensorMem
         because = f"its tiles are read {loads} bytes in all, the tensor has {resident.nbytes}: DRAM is read once"
         numbers = {"loads_bytes": loads, "tensor_bytes": resident.nbytes}
         reasons.append(Reason("resident", resident.name, "L2", because, numbers))
-    return _Choice(best.step, best.residents, tuple(reasons))
+    return _Choice(best.step, best.residents, tuple(reasons), best.cycles)
 
 
 def _best(candidates: Sequence[_Candidate]) -> _Candidate:
@@ -267,15 +382,18 @@ def _make_resident(builder: StepBuilder, step: Step, on_chip: TensorMemory) -> t
             continue
         nbytes = graph.type_of(entry).nbytes
         name = graph.nodes[entry.node].name
-        buffer = room.place(name, entry, "resident", nbytes, step.index, step.index)
+        buffer = room.extended(entry, step.index)
+        if buffer is None:
+            buffer = room.place(name, entry, "resident", nbytes, step.index, step.index)
         if buffer is not None:
             residents.append(buffer)
     near = {buffer.entry: "L2" for buffer in residents}
-    return _with_tiers(step, near), tuple(residents)
+    fresh = tuple(buffer.entry for buffer in residents if buffer.first_step == step.index)
+    return _with_tiers(step, near, fresh), tuple(residents)
 
 
-def _with_tiers(step: Step, near: Mapping[Entry, str]) -> Step:
-    """The step with the operands in ``near`` loaded from there, after one copy."""
+def _with_tiers(step: Step, near: Mapping[Entry, str], fresh: tuple[Entry, ...]) -> Step:
+    """The step with the operands in ``near`` loaded from there, those in ``fresh`` after a copy."""
     if not near:
         return step
 
@@ -288,5 +406,5 @@ def _with_tiers(step: Step, near: Mapping[Entry, str]) -> Step:
         epilogue_operands=tuple(
             tuple(None if operand is None else moved(operand) for operand in group) for group in step.epilogue_operands
         ),
-        prefetch=tuple(near),
+        prefetch=fresh,
     )

@@ -44,21 +44,28 @@ class StepBuilder:
         self.problem = problem_of(graph, group.nodes[0])
         self.engine = engine_of(graph, group.nodes[0], self.problem)
 
-    def candidates(self, dataflow: str | None = None, double_buffer: bool = True) -> Iterator[Step]:
+    def candidates(
+        self, dataflow: str | None = None, double_buffer: bool = True, like: Step | None = None
+    ) -> Iterator[Step]:
         """The steps worth comparing by cost; at least one.
 
         Args:
             dataflow: for a contraction, only candidates of this dataflow.
             double_buffer: also candidates whose slots have two copies.
+            like: a step of the same kind; only the candidate with its loop order and its copies.
 
         Raises:
             PlanError: not even the smallest tile fits, or not with this dataflow.
         """
-        copies = (2, 1) if double_buffer else (1,)
+        copies: tuple[int, ...] = (2, 1) if double_buffer else (1,)
+        if like is not None:
+            copies = (like.slot("out").copies,)
         if isinstance(self.problem, Contraction):
             if not self.problem.macs:
                 dataflow = "output_stationary"  # a sum of nothing has no operand that could stay on the array
             orders = [order for order in tiling.LOOP_ORDERS if dataflow in (None, order.dataflow)]
+            if like is not None:
+                orders = [order for order in orders if order.names == tuple(axis.name for axis in like.axes)]
             attempts = [self._contraction(self.problem, order, number) for order in orders for number in copies]
         else:
             attempts = [self._streamed(number) for number in copies]

@@ -10,6 +10,8 @@ from npu_kit.graph.ir import Entry
 from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.steps import label
+from npu_kit.plan.storage import homes
+from npu_kit.plan.stripes import JOIN, VIEW
 from npu_kit.plan.traffic import out_tiles
 
 Rule = Callable[[Plan], Iterator[str]]
@@ -80,32 +82,43 @@ def _every_kernel_runs_once(plan: Plan) -> Iterator[str]:
 
 
 def _reads_follow_writes(plan: Plan) -> Iterator[str]:
+    nodes = plan.graph.nodes
     written = {Entry(node) for node in plan.graph.arg_nodes}
+
+    def is_written(entry: Entry) -> bool:
+        node = nodes[entry.node]
+        return entry in written or (node.kind in (VIEW, JOIN) and all(is_written(one) for one in node.inputs))
+
     for step in plan.steps:
         for entry in _reads(step):
-            if entry not in written:
+            if not is_written(entry):
                 yield f"step {step.index} reads node {entry.node} before it is written"
         written.add(step.output)
 
 
 def _reads_find_their_tensor_live(plan: Plan) -> Iterator[str]:
-    live = {(b.entry, b.tier): b for b in plan.buffers if b.role != "resident"}
-    near = {(b.entry, b.first_step): b for b in plan.buffers if b.role == "resident"}
+    owner = homes(plan.graph)
+    copies = {(b.entry, b.first_step) for b in plan.buffers if b.role == "resident"}
     for step in plan.steps:
+        for entry in step.prefetch:
+            if (entry, step.index) not in copies:
+                yield f"node {entry.node} is prefetched by step {step.index} and has no place in L2"
         operands = [*step.operands, *(o for group in step.epilogue_operands for o in group if o is not None)]
         for operand in operands:
-            if operand.entry in step.prefetch:
-                if operand.tier != "L2" or (operand.entry, step.index) not in near:
-                    yield f"{operand.name} of step {step.index} is prefetched and has no place in L2"
-                continue
-            buffer = live.get((operand.entry, operand.tier))
-            if buffer is None or not buffer.first_step <= step.index <= buffer.last_step:
+            live = (
+                buffer
+                for buffer in plan.buffers
+                if buffer.tier == operand.tier and buffer.first_step <= step.index <= buffer.last_step
+            )
+            if not any(b.entry == (operand.entry if b.role == "resident" else owner[operand.entry]) for b in live):
                 yield f"{operand.name} of step {step.index} is not in {operand.tier} then"
 
 
 def _heads_are_written_to_dram(plan: Plan) -> Iterator[str]:
+    written = {step.output for step in plan.steps if step.output_tier == "L3"}
     for head in plan.graph.heads:
-        if not any(step.output == head and step.output_tier == "L3" for step in plan.steps):
+        node = plan.graph.nodes[head.node]
+        if not (head in written or (node.kind == JOIN and written.issuperset(node.inputs))):
             yield f"node {head.node} is returned and never written to L3"
 
 

@@ -17,6 +17,7 @@ from npu_kit.graph.ir import Entry, Graph
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.schedule import Timeline
 from npu_kit.plan.steps import label
+from npu_kit.plan.storage import place_views
 from npu_kit.runtime.fast import run_fast
 from npu_kit.runtime.memory import OnChipMemory
 from npu_kit.runtime.record import RegionRun, active_traces
@@ -59,7 +60,7 @@ def execute(
     tensors = _tensors(graph, arguments)
     results = _outputs(graph, outputs)
     for entry, result in zip(graph.heads, results, strict=True):
-        if graph.nodes[entry.node].is_kernel:
+        if entry.node not in graph.arg_nodes:
             tensors.setdefault(entry, result)
     memory = OnChipMemory(plan.spec) if mode == "step" else None
     counters: list[Counters] = []
@@ -129,6 +130,7 @@ def _place(plan: Plan, tensors: dict[Entry, Array], memory: OnChipMemory | None)
             tensors[buffer.entry] = memory["L2"].view(buffer.offset_bytes, kind.shape, kind.dtype)
         else:
             tensors[buffer.entry] = np.empty(kind.shape, kind.dtype)
+    place_views(plan.graph, tensors)
 
 
 def _repeat_heads(graph: Graph, results: Sequence[Array]) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from npu_kit.graph.ir import Entry
 from npu_kit.plan.cost import CostModel
-from npu_kit.plan.ir import Plan, Step
+from npu_kit.plan.ir import Buffer, Plan, Step
 from npu_kit.plan.program import Instruction, instructions
 from npu_kit.plan.schedule import Timeline, hazards
 from npu_kit.runtime import engines
@@ -58,7 +58,14 @@ class StepRunner:
         self.counters, self.rows = Counters(), list[Row]()
         self.dtypes = [plan.graph.nodes[node].outputs[0].dtype for node in step.nodes]
         self.running = self.dtypes[0]  # declared dtype of the value in the accumulator
-        self._residents = {b.entry: b for b in plan.buffers if b.role == "resident" and b.first_step == step.index}
+        self._residents = {
+            buffer.entry: buffer
+            for buffer in plan.buffers
+            if buffer.role == "resident" and buffer.first_step <= step.index <= buffer.last_step
+        }
+        for entry, buffer in self._residents.items():
+            if buffer.first_step < step.index:  # an earlier step has copied it
+                self.tensors[entry] = self._near(buffer)
 
     def run(self) -> tuple[Counters, list[Row]]:
         """Run all instructions; returns what was counted, and one event row per instruction that took part."""
@@ -79,11 +86,14 @@ class StepRunner:
         return self.counters, self.rows
 
     def _prefetch(self, entry: Entry) -> None:
-        source = self.tensors[entry]
-        near = self.memory["L2"].view(self._residents[entry].offset_bytes, source.shape, source.dtype.name)
-        near[...] = source
+        near = self._near(self._residents[entry])
+        near[...] = self.tensors[entry]
         self.tensors[entry] = near
         self._moved(Instruction("prefetch", -1, ()), entry.node, ("L3", "L2"), near.nbytes, entry)
+
+    def _near(self, buffer: Buffer) -> Array:
+        kind = self.slots.graph.type_of(buffer.entry)
+        return self.memory["L2"].view(buffer.offset_bytes, kind.shape, kind.dtype)
 
     def _clear(self, instruction: Instruction) -> None:
         engines.clear(self.slots)

@@ -1,0 +1,50 @@
+"""Where the elements of a tensor are kept: a view has no memory of its own, nor have the pieces of a join."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from npu_kit.graph.ir import Entry, Graph
+from npu_kit.plan.stripes import JOIN, VIEW
+
+Array = NDArray[Any]
+
+
+def homes(graph: Graph) -> dict[Entry, Entry]:
+    """For each entry of the graph, the entry that owns its memory."""
+    entries = (Entry(i, output) for i, node in enumerate(graph.nodes) for output in range(len(node.outputs)))
+    owner = {entry: entry for entry in entries}
+    for i, node in enumerate(graph.nodes):
+        if node.kind == JOIN:
+            owner.update(dict.fromkeys(node.inputs, Entry(i)))
+        elif node.kind == VIEW:
+            owner[Entry(i)] = owner[node.inputs[0]]
+    return owner
+
+
+def place_views(graph: Graph, tensors: dict[Entry, Array]) -> None:
+    """Add the arrays of views, and of the pieces of joins, to the arrays that own their memory."""
+    for i, node in enumerate(graph.nodes):
+        if node.kind == JOIN:
+            axis, start = _axis(node.attrs), 0
+            for piece in node.inputs:
+                stop = start + graph.type_of(piece).shape[axis]
+                tensors[piece] = rows_of(tensors[Entry(i)], axis, start, stop)
+                start = stop
+    for i, node in enumerate(graph.nodes):
+        if node.kind == VIEW:
+            attrs: Mapping[str, Any] = node.attrs
+            tensors[Entry(i)] = rows_of(tensors[node.inputs[0]], _axis(attrs), attrs["start"], attrs["stop"])
+
+
+def rows_of(array: Array, axis: int, start: int, stop: int) -> Array:
+    """A view of some rows of an array."""
+    return array[(slice(None),) * axis + (slice(start, stop),)]
+
+
+def _axis(attrs: Mapping[str, Any]) -> int:
+    axis: int = attrs["axis"]
+    return axis
