@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Can a laptop without an NPU run a model on one?
 #
-# An NPU is a chip that computes neural networks and little else. You may not own one, and the one in this course does not
-# exist. Still, in the next minutes a trained model goes through a compiler backend for it, and each value is computed in
-# memory of exactly that chip's size.
+# An NPU is a chip that computes neural networks and little else. You may not own one, and the one in this course does
+# not exist. Still, in the next minutes a trained model goes through a compiler backend for it, and each value is
+# computed in memory of exactly that chip's size.
 #
 # **You will be able to**
 #
@@ -12,12 +12,12 @@
 # - check the NPU's values against TVM's own build of the same model;
 # - say how many bytes a run moved, and between which memories.
 #
-# **You need** Python, NumPy, and an idea of what a convolution does. TVM is introduced as it comes up.
-# **Time:** 25 minutes. All is offline; nothing here changes your machine.
+# **You need** Python, NumPy, and an idea of what a convolution does. TVM is introduced as it comes up. **Time:** 25
+# minutes. All is offline; nothing here changes your machine.
 
 # %% [markdown]
-# Everything that this lesson uses is imported here. Run the cell with Shift+Enter. Should it fail, run the next cell all
-# the same: it looks at your installation and says what to mend.
+# Everything that this lesson uses is imported here. Run the cell with Shift+Enter. Should it fail, run the next cell
+# all the same: it looks at your installation and says what to mend.
 
 # %%
 import npu_kit
@@ -28,7 +28,6 @@ from npu_kit.byoc.host import build_for_host
 from npu_kit.byoc.walk import operators_in
 from npu_kit.data import load_digits_data
 from npu_kit.exercises import check
-from npu_kit.render.image_picture import images as draw_images
 from npu_kit.zoo import build
 
 # %% [markdown]
@@ -61,17 +60,17 @@ render.flow()
 # %% [markdown]
 # ## Real scans
 #
-# The model reads handwritten digits: 8 by 8 pixels, scanned decades ago, and these four were not used for training. Decide
-# what you would read in each of them before you look at the label under it.
+# The model reads handwritten digits: 8 by 8 pixels, scanned decades ago, and these four were not used for training.
+# Decide what you would read in each of them before you look at the label under it.
 
 # %%
 data = load_digits_data()
 images, labels = data.test_images[:4], data.test_labels[:4]
-draw_images(images, [f"label {label}" for label in labels], title="Four scans")
+render.images(images, [f"label {label}" for label in labels], title="Four scans")
 
 # %% [markdown]
-# First the ordinary way: TVM compiles the whole model for your processor, the *host*. The result has a row per image and
-# a column per digit; the largest probability in a row is the answer. Compare it with the labels.
+# First the ordinary way: TVM compiles the whole model for your processor, the *host*. The result has a row per image
+# and a column per digit; the largest probability in a row is the answer. Compare it with the labels.
 
 # %%
 model = build("digits", batch=len(images))
@@ -104,11 +103,15 @@ partition = npu_kit.partition(model, bind_constants=True)
 partition
 
 # %% [markdown]
-# The same as a picture. A blue frame is a *region*: one call of the NPU. A dashed frame is a *composite*: what one pattern
-# took. Colours are engines, and each has its name beside it. How often does data leave a blue frame?
+# The same as a picture. A blue frame is a *region*: one call of the NPU. A dashed frame is a *composite*: what one
+# pattern took. Colours are engines, and each has its name beside it. How often does data leave a blue frame?
 
 # %%
 render.draw(render.hide_constants(describe_partition(partition)))
+
+# %% [markdown] tags=["solution"]
+# *Answer.* Twice: between the two regions, out to the host for the reshape and back in. The image enters and the
+# probabilities leave besides.
 
 # %% [markdown]
 # ## Stage 3: codegen
@@ -125,7 +128,8 @@ render.graph(compiled.graphs[-1])
 # ## Stage 4: plan and run
 #
 # The chip's memory is small, so each operation is cut into *tiles*. The plan says how, before anything runs. One row is
-# one step; `n 32/40` reads: this axis is 40 long and a tile takes 32 of it. Where does each step put its result (*out*)?
+# one step; `n 32/40` reads: this axis is 40 long and a tile takes 32 of it. Where does each step put its result
+# (*out*)?
 
 # %%
 render.steps_table(compiled.plans[0])
@@ -137,10 +141,14 @@ render.steps_table(compiled.plans[0])
 # %%
 render.tiles(compiled.plans[0], 1, 2)
 
+# %% [markdown] tags=["solution"]
+# *Answer.* The box of the input moves from tile to tile. The filters stay in L1 until the loop comes to the next
+# channels. The numbers of the batch norm are fetched for each tile, from L2.
+
 # %% [markdown]
-# Now it runs. Each tier of on-chip memory is a byte buffer of that tier's size, and a kernel sees nothing but views into
-# it. **Predict:** will the probabilities equal the host's bit for bit, or only nearly? The last line says by how much
-# they differ.
+# Now it runs. Each tier of on-chip memory is a byte buffer of that tier's size, and a kernel sees nothing but views
+# into it. **Predict:** will the probabilities equal the host's bit for bit, or only nearly? The last line says by how
+# much they differ.
 
 # %%
 with npu_kit.record() as trace:
@@ -149,8 +157,8 @@ assert (npu.argmax(axis=1) == host.argmax(axis=1)).all()
 print(f"largest difference {abs(npu - host).max():.1e}")
 
 # %% [markdown]
-# The same four digits, the mistake included. The last bits differ: a sum of many float32 products depends on the order in
-# which they are added, and a tile adds in another order than TVM's loop. Neither order is the right one.
+# The same four digits, the mistake included. The last bits differ: a sum of many float32 products depends on the order
+# in which they are added, and a tile adds in another order than TVM's loop. Neither order is the right one.
 #
 # **Predict.** All four images enter the chip. How many bytes are they, in float32?
 
@@ -164,8 +172,8 @@ check("start.image_bytes", image_bytes)
 # %% [markdown]
 # ## What moved?
 #
-# While `record()` was open, every copy was counted. L3 is the DRAM outside of the chip, L2 and L1 are inside. Compare the
-# bytes that cross the chip's border with your prediction: what else has to come in?
+# While `record()` was open, every copy was counted. L3 is the DRAM outside of the chip, L2 and L1 are inside. Compare
+# the bytes that cross the chip's border with your prediction: what else has to come in?
 
 # %%
 render.traffic({"four digits": trace.counters.nbytes})
@@ -181,8 +189,8 @@ print(f"{trace.counters.macs / trace.counters.dram_bytes:.1f} MACs for each of t
 # %% [markdown]
 # ## Something that fails
 #
-# An NPU is planned ahead, for one shape. Here the model gets two images where it was compiled for four. Read the message:
-# it names what was wanted, what was found, and where.
+# An NPU is planned ahead, for one shape. Here the model gets two images where it was compiled for four. Read the
+# message: it names what was wanted, what was found, and where.
 
 # %%
 try:
@@ -219,8 +227,8 @@ print(f"{(read == data.test_labels).sum()} of {len(read)} scans read right")
 #
 # - **Simplified here.** The chip is a description; its sizes are those of TVM's example backend, and what TVM does not
 #   give is marked *illustrative* in `npu_kit/hw/presets/example.json`. Kernels are NumPy, and cycles are formulas.
-# - **In TVM** the same flow is called BYOC, bring your own codegen: `docs/how_to/tutorials/bring_your_own_codegen.py` in
-#   apache/tvm. Its example NPU has to be built from source, and its runtime
+# - **In TVM** the same flow is called BYOC, bring your own codegen: `docs/how_to/tutorials/bring_your_own_codegen.py`
+#   in apache/tvm. Its example NPU has to be built from source, and its runtime
 #   (`src/runtime/extra/contrib/example_npu/example_npu_runtime.cc`) logs its decisions and computes nothing.
 # - **At a vendor.** Arm's Vela does it for the Ethos-U: `ethosu/vela/tflite_supported_operators.py` holds the checks,
 #   and operators that fail them run on the CPU, as here.
@@ -228,8 +236,8 @@ print(f"{(read == data.test_labels).sum()} of {len(read)} scans read right")
 # %% [markdown]
 # ## Exercises
 #
-# **Read.** Look at the partition report again. How many *composites* did the patterns make out of the calls that went to
-# the NPU? The sentence above the table has the answer, the dashed frames of the picture too.
+# **Read.** Look at the partition report again. How many *composites* did the patterns make out of the calls that went
+# to the NPU? The sentence above the table has the answer, the dashed frames of the picture too.
 
 # %%
 ### BEGIN SOLUTION
@@ -239,8 +247,8 @@ composites = 5
 check("start.composites", composites)
 
 # %% [markdown]
-# **Change.** Tiles of 8 by 8 in place of 32 by 32. First say whether the answers change: `True` or `False`. Then run. The
-# same data arrives in more and smaller pieces; which boundary pays for it, and which does not?
+# **Change.** Tiles of 8 by 8 in place of 32 by 32. First say whether the answers change: `True` or `False`. Then run.
+# The same data arrives in more and smaller pieces; which boundary pays for it, and which does not?
 
 # %%
 ### BEGIN SOLUTION
@@ -252,6 +260,10 @@ with npu_kit.record() as small_trace:
     small = small_tiles.run(images)
 print(small.argmax(axis=1), check("start.digits_change", digits_change))
 render.traffic({"tiles of 32": trace.counters.nbytes, "tiles of 8": small_trace.counters.nbytes})
+
+# %% [markdown] tags=["solution"]
+# *Answer.* The digits stay the same. L2 to L1 pays: each small tile fetches its pieces, with their rims, on its own.
+# DRAM does not notice: what is read often is copied to L2 first, once.
 
 # %% [markdown]
 # **Build.** Write a function that takes a report and returns a dictionary: for each call that stayed on the host, the

@@ -29,7 +29,8 @@ from tvm.script import relax as R
 import npu_kit
 from npu_kit import render
 from npu_kit.byoc import calls, checks, describe, patterns, walk
-from npu_kit.byoc.checks import Match, accept
+from npu_kit.byoc.checks import accept
+from npu_kit.byoc.match import Match
 from npu_kit.byoc.report import Refusal
 from npu_kit.exercises import check
 from npu_kit.zoo import build, probes
@@ -47,8 +48,8 @@ render.flow("patterns")
 # %% [markdown]
 # ## A model to match
 #
-# Relax is TVM's language for models. This one is three calls: a convolution, a bias for each of its 24 channels, a relu.
-# Inside the dataflow block each call is bound to a variable; that is where TVM looks for patterns.
+# Relax is TVM's language for models. This one is three calls: a convolution, a bias for each of its 24 channels, a
+# relu. Inside the dataflow block each call is bound to a variable; that is where TVM looks for patterns.
 
 # %%
 @I.ir_module
@@ -122,8 +123,8 @@ residual = probes.conv_add_relu(other=(1, 24, 16, 16))
 print(npu_kit.partition(residual, patterns=[("example_npu.mine", *build_pattern())]).report.summary)
 
 # %% [markdown]
-# It does. So a pattern needs a *check*: a function that TVM calls with each match and that answers yes or no. `Match` is
-# the kit's way to look at one. The check below only looks, and says yes.
+# It does. So a pattern needs a *check*: a function that TVM calls with each match and that answers yes or no. `Match`
+# is the kit's way to look at one. The check below only looks, and says yes.
 
 # %%
 spec = npu_kit.load_spec()
@@ -169,11 +170,15 @@ for call in npu_kit.partition(residual, patterns=[careful]).report:
     print(call.op, "-", call.reason)
 
 # %% [markdown]
-# This is the kit's own version of what you wrote, as it stands in the package. Compare: what does it do where a shape is
-# not known before the model runs?
+# This is the kit's own version of what you wrote, as it stands in the package. Compare: what does it do where a shape
+# is not known before the model runs?
 
 # %%
 print(inspect.getsource(checks.check_bias))
+
+# %% [markdown] tags=["solution"]
+# *Answer.* It gives no reason. A shape that is not known is refused by another check, which holds for every pattern of
+# the kit; each check answers for one thing.
 
 # %% [markdown]
 # ## Who is asked first?
@@ -193,7 +198,8 @@ print("mine first -", npu_kit.partition(Model, patterns=table[::-1]).report.summ
 
 # %% [markdown]
 # So the most specific pattern comes first. TVM also has a registry, for backends that are found by name. It turns the
-# order around: the pattern that was registered *later* wins. And it only grows: run this cell twice and count.
+# order around: the pattern that was registered *later* wins. And it only grows: run this cell twice and count. So the
+# kit hands its table over as a list; `patterns.register()` would put it into the registry.
 
 # %%
 register_patterns([("lesson.first", relu), ("lesson.second", relu)])
@@ -252,15 +258,23 @@ print(next(refusal for _, refusal in relu_row.refusals if refusal.rule == "leak"
 # %%
 render.draw(describe.describe_partition(npu_kit.partition(shared)))
 
+# %% [markdown] tags=["solution"]
+# *Answer.* Convolution and relu are not fused, because the sigmoid reads the convolution too. So its result is written
+# to memory as a whole, and read twice.
+
 # %% [markdown]
-# **Which model loses most when the table has no fused patterns?** Choose a model and a table. The picture and the table
-# below it are made anew by `partition`; upstream's table takes things that the kit's refuses.
+# **Which model loses most when the table has no fused patterns?** Choose a model and a table, or leave one pattern out;
+# click a call to read why it is where it is. Upstream's table takes things that the kit's refuses: which?
 
 # %%
 everything = patterns.pattern_table(spec)
 tables = {"kit": everything, "no fusing": [p for p in everything if "fused" not in p.name], "upstream": theirs}
 models = {name: build(name) for name in ("shared_conv", "residual_block", "attention", "float64_matmul")}
 PatternExplorer(models, tables, run=lambda model, table: npu_kit.partition(model, patterns=table))
+
+# %% [markdown] tags=["solution"]
+# *Answer.* The residual block: two composites become seven, one per call, and each result between them leaves its tile.
+# Upstream takes the float64 model, which its chip cannot compute.
 
 # %% [markdown]
 # ## Recap
@@ -279,8 +293,8 @@ PatternExplorer(models, tables, run=lambda model, table: npu_kit.partition(model
 #
 # - **Simplified here.** One chip, one table. Real tables differ by chip generation and by driver version, and checks
 #   also ask whether offloading is worth it.
-# - **In TVM**, in apache/tvm: `python/tvm/relax/backend/cuda/cublas.py` is a short table in use, with checks that look at
-#   dtypes and shapes; `python/tvm/relax/backend/adreno/clml.py` is a long one. The registry is
+# - **In TVM**, in apache/tvm: `python/tvm/relax/backend/cuda/cublas.py` is a short table in use, with checks that look
+#   at dtypes and shapes; `python/tvm/relax/backend/adreno/clml.py` is a long one. The registry is
 #   `src/relax/backend/pattern_registry.cc`, the matching `src/relax/transform/fuse_ops.cc`.
 # - **Leaks.** `python/tvm/relax/backend/utils.py` has `has_leaking_intermediate_variables`, which the kit's check asks.
 # - **At a vendor.** Arm's Vela writes its checks as functions with a sentence each, and prints them as the list of
@@ -301,8 +315,9 @@ taken_by = "example_npu.depthwise_conv2d_activation_fused"
 check("patterns.taken_by", taken_by)
 
 # %% [markdown]
-# **Build.** Some chips have a fast path for convolutions with a 1x1 kernel. Write its check: no reason for a 1x1 kernel,
-# else one refusal with the rule `"attribute"`. The weight is the second operand of the anchor; its layout is OIHW.
+# **Build.** Some chips have a fast path for convolutions with a 1x1 kernel. Write its check: no reason for a 1x1
+# kernel, else one refusal with the rule `"attribute"`. The weight is the second operand of the anchor; its layout is
+# OIHW.
 
 # %%
 def pointwise_reasons(match):
@@ -317,10 +332,13 @@ check("patterns.pointwise_reasons", pointwise_reasons)
 
 # %% [markdown]
 # **Change.** Give the NPU a table of two patterns, yours and a matmul, and look at what is left of the digits model.
-# Then swap in other rows of `kit`, such as `kit["example_npu.conv2d_bn_activation_fused"].builds[0]()`. How few patterns
-# can you do with until half of the calls are on the NPU?
+# Then swap in other rows of `kit`, such as `kit["example_npu.conv2d_bn_activation_fused"].builds[0]()`. How few
+# patterns can you do with until half of the calls are on the NPU?
 
 # %%
 matmul = is_op("relax.matmul")(wildcard(), wildcard())
 few = [careful, ("example_npu.matmul", matmul)]
 print(npu_kit.partition(build("digits"), patterns=few, bind_constants=True).report.summary)
+
+# %% [markdown] tags=["solution"]
+# *Answer.* One is enough: the convolution with batch norm and activation matches twice and takes six of the calls.

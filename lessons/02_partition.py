@@ -14,8 +14,8 @@
 # **You need** lesson 01. **Time:** 35 minutes.
 
 # %% [markdown]
-# Everything that this lesson uses. `FuseOpsByPattern` and `MergeCompositeFunctions` are TVM's; the rest is the kit's way
-# of preparing a model and of looking at the result.
+# Everything that this lesson uses. `FuseOpsByPattern` and `MergeCompositeFunctions` are TVM's; the rest is the kit's
+# way of preparing a model and of looking at the result.
 
 # %%
 import inspect
@@ -60,8 +60,8 @@ for call, _ in walk_calls(prepared["main"]):
 # %% [markdown]
 # ## Fuse
 #
-# `FuseOpsByPattern` turns each match into a *composite*: a function of its own, with the pattern's name as the attribute
-# `Composite`. **Predict:** how many composites will there be, and which calls share one?
+# `FuseOpsByPattern` turns each match into a *composite*: a function of its own, with the pattern's name as the
+# attribute `Composite`. **Predict:** how many composites will there be, and which calls share one?
 
 # %%
 table = patterns.pattern_table(npu_kit.load_spec())
@@ -84,8 +84,8 @@ for symbol, region in region_functions(merged):
     print(*(f"   {label}" for label, _ in composites_of(region)), sep="\n")
 
 # %% [markdown]
-# **Build.** Write the cut as one function: prepare, fuse, merge. The check compares its regions, composite by composite,
-# with those of `npu_kit.partition` on four models, a residual block and the digits among them.
+# **Build.** Write the cut as one function: prepare, fuse, merge. The check compares its regions, composite by
+# composite, with those of `npu_kit.partition` on four models, a residual block and the digits among them.
 
 # %%
 def cut(model):
@@ -111,8 +111,8 @@ for symbol, _ in region_functions(MergeCompositeFunctions()(annotated)):
 # %% [markdown]
 # ## Where did each call go?
 #
-# A pass that moves code should be able to say where it put it. Names do not help, functions were renamed and nested; the
-# span is still on each call.
+# A pass that moves code should be able to say where it put it. Names do not help, functions were renamed and nested;
+# the span is still on each call.
 #
 # **Build.** Go through the regions, their composites and the calls in them, as in the cells above.
 
@@ -138,6 +138,10 @@ check("partition.places", places)
 # %%
 npu_kit.partition(build("exp_between"))
 
+# %% [markdown] tags=["solution"]
+# *Answer.* Twice between the regions: the first product out to the host, its exponential in again. Input and result
+# cross it as well, as in any model.
+
 # %% [markdown]
 # This is the packaged version of your cut. Two things were added: a way out where TVM cannot merge (a model with
 # branches, for one), and words for what goes wrong in a check. Where are your passes?
@@ -149,8 +153,8 @@ for function in (partition._cut, partition._fuse, partition._merge):
 # %% [markdown]
 # ## What does a cut cost?
 #
-# Now with numbers. The picture shows the merged model; the tensor between the two composites is 32 channels of 32 by 32,
-# in float32.
+# Now with numbers. The picture shows the merged model; the tensor between the two composites is 32 channels of 32 by
+# 32, in float32.
 #
 # With one region per composite it goes to DRAM and comes back. With one region it may stay on the chip.
 
@@ -182,10 +186,13 @@ for name, merge in {"one region": "safe", "one per composite": "never"}.items():
 assert (outputs[0] == outputs[1]).all()
 render.traffic(traffic)
 
+# %% [markdown] tags=["solution"]
+# *Answer.* L1 to L2 and L2 to L1. The tensor still moves, but inside the chip, where a byte costs a fraction.
+
 # %% [markdown]
-# A merge is a permission, not a memory. The same layers on a photograph, 224 by 224 and 64 filters: the tensor between is
-# 64 * 224 * 224 * 4 bytes. **Predict:** how much does the merge save now? Compare with the capacity of L2. Nothing has to
-# run for this, a plan's traffic is arithmetic.
+# A merge is a permission, not a memory. The same layers on a photograph, 224 by 224 and 64 filters: the tensor between
+# is 64 * 224 * 224 * 4 bytes. **Predict:** how much does the merge save now? Compare with the capacity of L2. Nothing
+# has to run for this, a plan's traffic is arithmetic.
 
 # %%
 def planned_bytes(model, merge):
@@ -210,9 +217,9 @@ print(f"one region: {planned_bytes(large, 'safe'):,}; one per composite: {planne
 print(npu_kit.partition(LegalizeOps()(model)).report)
 
 # %% [markdown]
-# Second: a circle. A convolution is added to its own exponential. The chip has no exp, so the host computes it, from the
-# convolution's result. Fused, the composite would need a value that needs the composite. TVM only notices that when it is
-# too late:
+# Second: a circle. A convolution is added to its own exponential. The chip has no exp, so the host computes it, from
+# the convolution's result. Fused, the composite would need a value that needs the composite. TVM only notices that when
+# it is too late:
 
 # %%
 circle = probes.host_loop()
@@ -233,12 +240,18 @@ for call in npu_kit.partition(circle, patterns=[conv_add, *table]).report:
 # %% [markdown]
 # ## Try more
 #
-# **Which of these models gains nothing from merging?** Switch merging on and off and count the blue frames. The picture
-# above is the first model with merging on.
+# **Which of these models gains nothing from merging, and what does a small L1 refuse?** Switch merging on and off and
+# count the blue frames. The view begins with a smaller L1 than the machine's; click a call on the host to read why it
+# is there.
 
 # %%
-models = {"conv, relu, pool": model, **{name: build(name) for name in ("digits", "residual_block", "exp_between")}}
+models = {name: build(name) for name in ("digits", "residual_block", "exp_between", "mlp")}
 PartitionExplorer(models, run=lambda module, options: npu_kit.partition(module, **options))
+
+# %% [markdown] tags=["solution"]
+# *Answer.* `exp_between` gains nothing: its two composites are not neighbours, the host stands between. With a small L1
+# the second convolution of the digits does not fit: the filters and the patches of one tile together are more than it
+# holds.
 
 # %% [markdown]
 # ## Recap
@@ -255,13 +268,13 @@ PartitionExplorer(models, run=lambda module, options: npu_kit.partition(module, 
 # %% [markdown]
 # ## In the real thing
 #
-# - **Simplified here.** The table decides greedily. A real partitioner also asks whether a region is worth its call: one
-#   small operation between two host operations is slower on the NPU.
+# - **Simplified here.** The table decides greedily. A real partitioner also asks whether a region is worth its call:
+#   one small operation between two host operations is slower on the NPU.
 # - **In TVM**, in apache/tvm: `src/relax/transform/fuse_ops.cc` (at the end, `FuseOpsByPattern`) and
 #   `src/relax/transform/merge_composite_functions.cc`. The tests
 #   `tests/python/relax/test_transform_merge_composite_functions.py` show modules before and after.
-# - **Tiled together.** Arm's Vela calls it cascading: `ethosu/vela/cascade_builder.py` chooses chains of operators whose
-#   pieces fit the SRAM.
+# - **Tiled together.** Arm's Vela calls it cascading: `ethosu/vela/cascade_builder.py` chooses chains of operators
+#   whose pieces fit the SRAM.
 
 # %% [markdown]
 # ## Exercises
@@ -278,11 +291,16 @@ check("partition.largest_size", largest_size)
 
 # %% [markdown]
 # **Change.** The digits model with and without merging, one image. Before you run: do you expect more than a third of
-# the traffic to go? Then change `batch` to 64 and think again: what grows with the batch, and what does not?
+# the traffic to go? Then change `batch` to 64: the tensors grow and the weights do not, so a merge should save a larger
+# share. Does it? Think of L2.
 
 # %%
 digits = build("digits", batch=1)
 print(f"merged: {planned_bytes(digits, 'safe'):,} bytes; not merged: {planned_bytes(digits, 'never'):,}")
+
+# %% [markdown] tags=["solution"]
+# *Answer.* It does not. For 64 images the second convolution's result no longer fits L2 beside the tensor that it is
+# made from, so it goes to DRAM as if nothing had been merged.
 
 # %% [markdown]
 # **Build.** What can merging save at most? Sum up the tensors that pass from one composite to another inside a graph,

@@ -1,7 +1,7 @@
 """The errors of the kit: one base class, and one class per stage.
 
-Every message says what went wrong, why (with the numbers), and what to try. The three parts are also attributes, so that
-a view can lay them out.
+Every message says what went wrong, why (with the numbers), and what to try. The three parts are also attributes, so
+that a view can lay them out.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from npu_kit.byoc.guard import verify_depth, verify_host
 from npu_kit.byoc.running import RunnableModel, parameters_of
 from npu_kit.byoc.walk import has_branch
 
-# TVM's default pipeline without StaticPlanBlockMemory: on the 0.27 wheel a module with an If that went through that pass
-# can end the process with a segmentation fault when a branch runs.
+# TVM's default pipeline without StaticPlanBlockMemory: on the 0.27 wheel a module with an If that went through that
+# pass can end the process with a segmentation fault when a branch runs.
 BRANCH_SAFE_PIPELINE = tvm.transform.Sequential(
     [
         backend.DispatchSampling(),

@@ -123,6 +123,10 @@ def function_exercise(
     return Exercise(name, judge, hint)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def value_exercise(name: str, expected: Callable[[], Any], *, tolerance: float = 0.0, hint: str = "") -> Exercise:
     """An exercise whose answer is a value to predict; a wrong answer does not give the right one away.
 
@@ -137,10 +141,9 @@ def value_exercise(name: str, expected: Callable[[], Any], *, tolerance: float =
         value = expected()
         if not first_difference(answer, value, tolerance):
             return ""
-        try:
-            side = ", it is too small" if answer < value else ", it is too large" if answer > value else ""
-        except (TypeError, ValueError):  # answers of other types have no order
-            side = ""
+        side = ""
+        if _is_number(answer) and _is_number(value):  # the order of texts and of truth values tells nothing
+            side = ", it is too small" if answer < value else ", it is too large"
         return f"{describe(answer)} is not it{side}"
 
     return Exercise(name, judge, hint)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from npu_kit.byoc.calls import shape_of
-from npu_kit.byoc.checks import Match, accept, check_bias
+from npu_kit.byoc.checks import accept, check_bias
+from npu_kit.byoc.match import Match
 from npu_kit.byoc.partition import partition
 from npu_kit.byoc.patterns import pattern_infos
 from npu_kit.byoc.report import RULES, Refusal
@@ -109,7 +110,7 @@ def _lazy(judge: Callable[[], Callable[[Any], str]]) -> Callable[[Any], str]:
 
 
 EXERCISES = (
-    Exercise("patterns.conv_bias_relu", _judge_pattern, hint="read it from the end: a relu of an add of a conv2d and anything"),
+    Exercise("patterns.conv_bias_relu", _judge_pattern, hint="from the end: a relu of an add of a conv2d and anything"),
     Exercise(
         "patterns.bias_reasons",
         _lazy(

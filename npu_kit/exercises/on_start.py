@@ -49,7 +49,7 @@ def _reports() -> list[tuple[Any]]:
 
 
 EXERCISES = (
-    value_exercise("start.host_operator", _host_operator, hint="its result has as many numbers as its input, the same ones"),
+    value_exercise("start.host_operator", _host_operator, hint="its result holds the numbers of its input"),
     value_exercise("start.image_bytes", _image_bytes, hint="a float32 takes 4 bytes"),
     value_exercise("start.composites", _composites, hint="count the dashed frames"),
     value_exercise("start.digits_change", _digits_change, hint="tiles change how a sum is cut, not what is summed"),

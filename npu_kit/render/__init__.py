@@ -12,6 +12,7 @@ from npu_kit.render.diagram_picture import draw
 from npu_kit.render.dot import find_backend, render_dot
 from npu_kit.render.flow_picture import flow
 from npu_kit.render.graph_picture import graph, graph_diagram
+from npu_kit.render.image_picture import images
 from npu_kit.render.memory_picture import memory_map
 from npu_kit.render.occupancy_picture import occupancy
 from npu_kit.render.picture import Picture
@@ -38,6 +39,7 @@ __all__ = [
     "graph",
     "graph_diagram",
     "hide_constants",
+    "images",
     "memory_map",
     "occupancy",
     "outline",

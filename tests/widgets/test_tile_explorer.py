@@ -8,15 +8,26 @@ import traitlets
 
 from npu_kit.errors import PlanError
 from npu_kit.hw import load_spec
+from npu_kit.plan.cost import DATAFLOWS
 from npu_kit.plan.forecast import forecast
 from npu_kit.plan.planner import make_plan
 from npu_kit.render import chunk_count, tile_count
 from npu_kit.trace.events import KINDS
 from npu_kit_widgets import TileExplorer, tile_explorer
-from npu_kit_widgets.tile_explorer import event_bound
+from npu_kit_widgets.tile_explorer import event_bound, in_time
 from npu_kit_widgets.tile_moment import moment_of
 
 KB = 1024
+WORDS = {  # what the sentence of each kind of event says
+    "prefetch": "copies",
+    "load": "loads",
+    "compute": "computes",
+    "epilogue": "applies",
+    "drain": "result out of the accumulator",
+    "store": "stores",
+    "fill": "partial sum back into the accumulator",
+    "spill": "partial sum out of the accumulator",
+}
 
 
 @pytest.fixture
@@ -83,12 +94,19 @@ def test_the_sentence_says_what_the_event_holds(explorer):
         sentence = explorer._status.value
         assert f"Cycle {int(event['start']):,}:" in sentence
         assert f" {int(event['cycles']):,} cycle" in sentence
+        assert ("after waiting for" in sentence) == (event["cause"] > 0)
         if event["nbytes"]:
             assert f" {int(event['nbytes']):,} byte" in sentence
         if event["macs"]:
             assert f" {int(event['macs']):,} MACs" in sentence
         if event["tile"] >= 0:
             assert f"tile {int(event['tile'])} of {tile_count(explorer.plan.steps[0])} " in sentence
+
+
+def test_the_position_walks_through_time(explorer):
+    starts = explorer._events["start"]
+    assert (np.diff(starts) >= 0).all()
+    assert (np.diff(forecast(explorer.plan, (0,))["start"]) < 0).any(), "in order already: this test is weak"
 
 
 def test_spans_in_the_sentence_cover_each_output_element_once(explorer):
@@ -115,7 +133,7 @@ def test_a_tile_or_an_event_is_chosen_in_its_picture(explorer):
 def test_passes_are_numbered_by_the_computes_of_their_tile(long_matmul):
     plan = make_plan(long_matmul, load_spec("example"), tile=16)
     (step,) = plan.steps
-    events = forecast(plan, (0,))
+    events = in_time(forecast(plan, (0,)))
     assert chunk_count(step) > 1, "one pass would make this test weak"
     for tile in range(tile_count(step)):
         computes = [i for i, e in enumerate(events) if e["tile"] == tile and KINDS[int(e["kind"])] == "compute"]
@@ -124,12 +142,17 @@ def test_passes_are_numbered_by_the_computes_of_their_tile(long_matmul):
     assert [moment_of(plan, step, events, i).chunk for i in stores] == [None] * tile_count(step)
 
 
-@pytest.mark.parametrize("tile", [8, 16, 32])
+@pytest.mark.parametrize("dataflow", DATAFLOWS)
 @pytest.mark.parametrize("model", ["conv_relu", "long_matmul"])
-def test_the_bound_is_no_smaller_than_the_forecast(model, tile, request):
-    plan = make_plan(request.getfixturevalue(model), load_spec("example"), tile=tile)
+def test_each_kind_of_event_has_its_sentence_and_the_bound_holds(model, dataflow, request):
+    plan = make_plan(request.getfixturevalue(model), load_spec("example"), tile=16, dataflow=dataflow)
     for step in plan.steps:
-        assert len(forecast(plan, (step.index,))) <= event_bound(step)
+        events = in_time(forecast(plan, (step.index,)))
+        assert len(events) <= event_bound(step)
+        for position, event in enumerate(events):
+            assert WORDS[KINDS[int(event["kind"])]] in moment_of(plan, step, events, position).sentence
+    if model == "long_matmul" and dataflow != "output_stationary":
+        assert {"fill", "spill"} <= {KINDS[kind] for kind in events["kind"]}
 
 
 def test_too_many_events_leave_the_tiles_and_no_timeline(explorer, monkeypatch):
@@ -139,7 +162,7 @@ def test_too_many_events_leave_the_tiles_and_no_timeline(explorer, monkeypatch):
     assert explorer._controls["position"].max == tiles - 1
     assert explorer._controls["position"].description == "tile"
     assert explorer._timeline.svg == ""
-    assert "There is no timeline: 10 events" in explorer._status.value
+    assert "There is no timeline: at most 10 events" in explorer._status.value
     explorer.position = 1
     assert f"Tile 1 of {tiles} " in explorer._status.value
     number = explorer._tiles.part_ids()[-1]

@@ -1,0 +1,149 @@
+"""Checks of the lessons' exercises can fail: answers that learners give, and what they are told.
+
+That the right answers pass is tested where the solved notebooks run, with NPU_KIT_EXERCISES=strict.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from tvm.relax.dpl import is_op, wildcard
+from tvm.relax.transform import FuseOpsByPattern
+
+from npu_kit.byoc.calls import shape_of
+from npu_kit.byoc.normalize import prepare
+from npu_kit.byoc.patterns import pattern_table
+from npu_kit.byoc.report import Refusal
+from npu_kit.exercises import check
+from npu_kit.exercises.exercise import NOT_YET, WRONG
+
+REFUSAL = Refusal("shape", "this", "that", "")
+
+
+def pattern(root_of, labels=lambda anchor, bias, root: {"anchor": anchor, "bias": bias, "root": root}):
+    def conv_bias_relu():
+        anchor, bias = is_op("relax.nn.conv2d")(wildcard(), wildcard()), wildcard()
+        root = root_of(anchor, bias)
+        return root, labels(anchor, bias, root)
+
+    return conv_bias_relu
+
+
+def relu_of_add(anchor, bias):
+    return is_op("relax.nn.relu")(is_op("relax.add")(anchor, bias))
+
+
+def swapped(anchor, bias, root):
+    return {"anchor": root, "bias": bias, "root": anchor}
+
+
+def refuse_short_shapes(match):
+    return [REFUSAL] if len(shape_of(match.labelled("bias"))) < 4 else []
+
+
+def fuse_only(one_by_one):
+    return lambda model: FuseOpsByPattern(pattern_table(), annotate_codegen=one_by_one)(prepare(model))
+
+
+def load(tile, piece):
+    tile[...] = 0
+    return load_dirty(tile, piece)
+
+
+def load_dirty(tile, piece):
+    tile[: piece.shape[0], : piece.shape[1]] = piece
+    return tile
+
+
+def tiled(load=load, clear_tile=True, clear_chunk=False):
+    """The tiled product, right but for what the arguments break."""
+
+    def tiled_matmul(a, b, memory, tile=32, chunk=128):
+        out = np.empty((a.shape[0], b.shape[1]), np.float32)
+        near_a = memory["L1"].view(0, (tile, chunk), "float32")
+        near_b = memory["L1"].view(near_a.nbytes, (chunk, tile), "float32")
+        accumulator = memory["L0"].view(0, (tile, tile), "float32")
+        for i, j in product(range(0, a.shape[0], tile), range(0, b.shape[1], tile)):
+            here = out[i : i + tile, j : j + tile]
+            if clear_tile:
+                accumulator[...] = 0
+            for c in range(0, a.shape[1], chunk):
+                if clear_chunk:
+                    accumulator[...] = 0
+                pieces = load(near_a, a[i : i + tile, c : c + chunk]), load(near_b, b[c : c + chunk, j : j + tile])
+                accumulator += pieces[0] @ pieces[1]
+            here[...] = accumulator[: here.shape[0], : here.shape[1]]
+        return out
+
+    return tiled_matmul
+
+
+WRONG_ANSWERS = [
+    ("start.host_operator", "relax.add", "'relax.add' is not it. Hint"),
+    ("start.image_bytes", 256, "too small"),
+    ("start.digits_change", True, "True is not it. Hint"),
+    ("start.host_reasons", lambda report: {call.name: call.reason for call in report}, "is too much"),
+    ("patterns.conv_bias_relu", lambda: wildcard(), "expected a pair"),
+    ("patterns.conv_bias_relu", lambda: (wildcard(), {"anchor": wildcard()}), "'bias' is missing"),
+    ("patterns.conv_bias_relu", pattern(lambda anchor, bias: is_op("relax.add")(anchor, bias)), "'root' at relax.add"),
+    ("patterns.conv_bias_relu", pattern(relu_of_add, swapped), "'anchor' is at relax.nn.relu"),
+    ("patterns.conv_bias_relu", pattern(lambda a, b: relu_of_add(a, wildcard())), "takes 0 calls"),
+    ("patterns.bias_reasons", lambda match: [], "(1, 24, 16, 16) is taken"),
+    ("patterns.bias_reasons", lambda match: [REFUSAL], "(1, 24, 1, 1) is refused"),
+    ("patterns.bias_reasons", lambda match: True, "expected a list of Refusal"),
+    ("patterns.bias_reasons", refuse_short_shapes, "(24, 1, 1) is refused"),
+    ("patterns.bias_reasons", lambda match: match.nothing, "AttributeError"),
+    ("patterns.pointwise_reasons", lambda match: [], "a 3x3 kernel is taken"),
+    ("patterns.first_wins", 3, "too large"),
+    ("patterns.taken_by", "example_npu.conv2d", "is not it"),
+    ("partition.cut", fuse_only(one_by_one=True), "has 2 regions, expected 1"),
+    ("partition.cut", fuse_only(one_by_one=False), "has 0 regions, expected 1"),
+    ("partition.cut", lambda model: 3, "expected an IRModule"),
+    ("partition.places", lambda module: {}, "'main:0' is missing"),
+    ("partition.saved_bytes", 32 * 32 * 32 * 4, "too small"),
+    ("partition.largest_size", 512, "too large"),
+    ("partition.bytes_kept", lambda graph: 0, "found 0"),
+    ("codegen.nodes", lambda region: [{"op": "input", "name": p.name} for p in region.params], "found 2 elements"),
+    ("codegen.row_pointers", lambda nodes: list(range(len(nodes) + 1)), "element 2: found 2, expected 4"),
+    ("codegen.constant_nodes", 5, "too small"),
+    ("codegen.macs_of", lambda graph: len(graph.kernels), "found 2"),
+    ("runtime.tile_count", 6, "too small"),
+    ("runtime.load", lambda tile, piece: piece, "shape"),
+    ("runtime.load", load_dirty, "found 7.0, expected 0.0"),
+    ("runtime.tiled_matmul", lambda a, b, memory: a @ b, "nothing was put into L0"),
+    ("runtime.tiled_matmul", tiled(load=load_dirty), "found nan"),
+    ("runtime.tiled_matmul", tiled(clear_tile=False), "found nan"),
+    ("runtime.tiled_matmul", tiled(clear_chunk=True), "33x300 times 300x7"),
+    ("runtime.loop_bytes", lambda m, k, n, tile: 4 * (m * k + k * n + m * n), "(64, 32, 32, 32)"),
+    ("runtime.patches", lambda image, kernel: image, "shape"),
+    ("runtime.padded_share", 0.5, "too large"),
+    ("runtime.tiled_matmul_relu", tiled(), "expected 0.0"),
+]
+
+
+@pytest.mark.parametrize(("name", "answer", "told"), WRONG_ANSWERS, ids=[f"{n}-{t}" for n, _, t in WRONG_ANSWERS])
+def test_a_wrong_answer_is_wrong_and_the_learner_is_told_why(name, answer, told):
+    outcome = check(name, answer)
+    assert outcome.state == WRONG
+    assert told in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("patterns.conv_bias_relu", pattern(lambda anchor, bias: ...)),
+        ("patterns.bias_reasons", lambda match: ...),
+        ("partition.cut", lambda model: None),
+        ("codegen.nodes", lambda region: None),
+        ("runtime.load", lambda tile, piece: None),
+        ("runtime.tiled_matmul", lambda a, b, memory: ...),
+    ],
+)
+def test_a_stub_as_the_lesson_has_it_is_not_done_yet(name, answer):
+    assert check(name, answer).state == NOT_YET
+
+
+def test_the_tiled_product_without_faults_is_right():
+    assert check("runtime.tiled_matmul", tiled())

@@ -1,0 +1,358 @@
+"""Evaluates a sample model in float64, and bounds the error that the same steps may have in the model's own dtypes.
+
+The bound is a running error analysis (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition,
+ch. 3): each step turns the errors of its operands into one of its own and adds its rounding, element by element. u is the unit
+roundoff of a dtype: half the distance of 1 to the next number. Integers have no error, except where a quantized value
+lies so close to the middle between two integers that rounding may go either way. The bound is infinite where nothing
+can be said, for example after an overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from sample_model import Array, Model, Step
+from scipy.special import erf
+
+UNIT = {"float16": 2.0**-11, "float32": 2.0**-24}
+SMALLEST = {"float16": 2.0**-25, "float32": 2.0**-150}  # half the distance of 0 to the next number
+LARGEST = {"float16": 65504.0, "float32": float(np.finfo(np.float32).max)}
+# exp, tanh and erf of NumPy, of libm and of the polynomials that LLVM code uses are this many units from the real ones.
+TRANSCENDENTAL = 16
+
+
+@dataclass(frozen=True)
+class Approximate:
+    """A value in float64 and how far a right implementation may be from it, per element."""
+
+    value: Array
+    error: Array
+    has_wrapped: bool = False  # an int32 overflowed on the way here
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How one implementation computes."""
+
+    accumulates_in: Mapping[str, str]  # dtype of the operands -> dtype of sums
+
+
+KIT = Arithmetic({"float16": "float32", "float32": "float32"})
+LLVM = Arithmetic({"float16": "float16", "float32": "float32"})
+
+
+def evaluate(model: Model, arithmetic: Arithmetic) -> list[Approximate]:
+    """One approximate value per result of the model."""
+    values: dict[int, Approximate] = {}
+    for number, array in enumerate(model.arrays):
+        values[~number] = Approximate(array.astype(np.float64), np.zeros(array.shape))
+    with np.errstate(all="ignore"):
+        for number, step in enumerate(model.steps):
+            args = [values[i] for i in step.args]
+            dtypes = [model.type_of(i)[1] for i in step.args]
+            values[number] = _rounded(step, args, dtypes, arithmetic)
+    return [values[i] for i in model.results]
+
+
+def _rounded(step: Step, args: list[Approximate], dtypes: list[str], arithmetic: Arithmetic) -> Approximate:
+    """One step: the operation, then the rounding to the dtype of its result."""
+    wide = arithmetic.accumulates_in.get(dtypes[0], "float32")
+    value, error = _RULES[step.op](step, args, UNIT[wide])
+    value, error = np.broadcast_to(value, step.shape), np.broadcast_to(error, step.shape)
+    has_wrapped = any(arg.has_wrapped for arg in args)
+    if step.dtype in UNIT:
+        largest = LARGEST[step.dtype]
+        error = error + UNIT[step.dtype] * (np.abs(value) + error) + SMALLEST[step.dtype]
+        error = np.where(np.abs(value) + error < largest, error, np.inf)
+        return Approximate(value, np.where(np.isnan(error), np.inf, error), has_wrapped)
+    wrapped = _wrap(value, step.dtype)
+    # A value that is not known exactly must not come near the place where it would wrap.
+    is_safe = (error == 0) | (_wrap(value - error, step.dtype) == value - error) & (wrapped == value)
+    is_safe &= (error == 0) | (_wrap(value + error, step.dtype) == value + error)
+    overflows = step.dtype == "int32" and bool((wrapped != value).any())
+    return Approximate(wrapped, np.where(is_safe, error, np.inf), has_wrapped or overflows)
+
+
+def _wrap(value: Array, dtype: str) -> Array:
+    bits = np.iinfo(dtype).bits
+    low = 0 if dtype.startswith("u") else -(2.0 ** (bits - 1))
+    return np.where(np.isfinite(value), np.mod(value - low, 2.0**bits) + low, value)
+
+
+# --- One rule per operation: (step, operands, unit of intermediate sums) -> value and error before the last rounding --
+
+Rule = Callable[[Step, list[Approximate], float], tuple[Array, Array]]
+
+
+def _add(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
+    a, b = args
+    return a.value + b.value, a.error + b.error
+
+
+def _subtract(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
+    a, b = args
+    return a.value - b.value, a.error + b.error
+
+
+def _multiply(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
+    a, b = args
+    return a.value * b.value, np.abs(a.value) * b.error + np.abs(b.value) * a.error + a.error * b.error
+
+
+def _divide(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
+    a, b = args
+    if step.dtype not in UNIT:
+        is_exact = (a.error == 0) & (b.error == 0)
+        return np.trunc(a.value / b.value), np.where(is_exact, 0, np.inf)
+    quotient = a.value / b.value
+    room = np.abs(b.value) - b.error
+    return quotient, np.where(room > 0, (a.error + np.abs(quotient) * b.error) / room, np.inf)
+
+
+def _extremum(function: Any) -> Rule:
+    def rule(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
+        a, b = args
+        return function(a.value, b.value), np.maximum(*np.broadcast_arrays(a.error, b.error))
+
+    return rule
+
+
+def _monotonic(function: Callable[[Step, Array], Array]) -> Rule:
+    """A function that never moves two values apart."""
+
+    def rule(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
+        return function(step, args[0].value), args[0].error
+
+    return rule
+
+
+def _smooth(function: Callable[[Array], Array], slope: float, scale: Callable[[Array, Array], Array]) -> Rule:
+    """A transcendental function whose derivative is at most ``slope``; its own error is in units of ``scale``."""
+
+    def rule(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
+        x = args[0].value
+        value = function(x)
+        # In float16 all the way, exp and the sums around it lose what is small: TVM's sigmoid(-12) is 0 there.
+        own = np.maximum(scale(x, value), 1) if unit == UNIT["float16"] else scale(x, value)
+        return value, slope * args[0].error + TRANSCENDENTAL * unit * own
+
+    return rule
+
+
+def _gelu(x: Array) -> Array:
+    return 0.5 * x * (1 + erf(x / np.sqrt(2)))
+
+
+def _gelu_tanh(x: Array) -> Array:
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def _softmax(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
+    x, axis = args[0], step.attrs["axis"]
+    shifted = x.value - x.value.max(axis, keepdims=True)
+    powers = np.exp(shifted)
+    value = powers / powers.sum(axis, keepdims=True)
+    largest = x.error.max(axis, keepdims=True)
+    spread = np.abs(shifted) + step.shape[axis] + TRANSCENDENTAL
+    return value, value * (np.expm1(2 * largest) + spread * unit * np.exp(2 * largest))
+
+
+def _batch_norm(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
+    x, *parameters = args
+    on_axis = [1] * len(step.shape)
+    on_axis[step.attrs["axis"]] = -1
+    gamma, beta, mean, variance = (parameter.value.reshape(on_axis) for parameter in parameters)
+    factor = (gamma if step.attrs["scale"] else 1) / np.sqrt(variance + step.attrs["epsilon"])
+    offset = beta if step.attrs["center"] else np.zeros(())
+    value = (x.value - mean) * factor + offset
+    size = np.abs(factor) * (np.abs(x.value) + np.abs(mean)) + np.abs(offset)
+    return value, np.abs(factor) * x.error + 8 * unit * size
+
+
+def _quantize(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
+    x, scale, zero_point = (arg.value for arg in _on_axis(step, args))
+    limits = np.iinfo(step.dtype)
+    quotient = x / scale
+    doubt = args[0].error / scale + 2 * unit * np.abs(quotient)
+    low, high = (np.clip(np.rint(q) + zero_point, limits.min, limits.max) for q in (quotient - doubt, quotient + doubt))
+    value = np.clip(np.rint(quotient) + zero_point, limits.min, limits.max)
+    return value, np.where(np.isfinite(doubt), np.maximum(high - value, value - low), np.inf)
+
+
+def _dequantize(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
+    x, scale, zero_point = (arg.value for arg in _on_axis(step, args))
+    value = (x - zero_point) * scale
+    return value, args[0].error * scale + 2 * UNIT["float32"] * np.abs(value)
+
+
+def _on_axis(step: Step, args: list[Approximate]) -> list[Approximate]:
+    x, *parameters = args
+    shape = [1] * len(step.shape)
+    if shape:
+        shape[step.attrs["axis"]] = -1
+    return [x, *(p if p.value.size == 1 and not p.value.shape else _reshaped(p, shape) for p in parameters)]
+
+
+def _reshaped(x: Approximate, shape: Sequence[int]) -> Approximate:
+    return Approximate(x.value.reshape(shape), x.error.reshape(shape))
+
+
+def _matmul(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
+    return _sum_of_products(np.matmul, args, args[0].value.shape[-1], step, unit)
+
+
+def _sum_of_products(
+    contract: Callable[[Array, Array], Array], args: list[Approximate], terms: int, step: Step, unit: float
+) -> tuple[Array, Array]:
+    a, b = args
+    value = contract(a.value, b.value)
+    if step.dtype not in UNIT:
+        error = contract(np.abs(a.value), b.error) + contract(a.error, np.abs(b.value) + b.error)
+        return value, error
+    error = contract(np.abs(a.value), b.error) + contract(a.error, np.abs(b.value) + b.error)
+    size = contract(np.abs(a.value) + a.error, np.abs(b.value) + b.error)
+    return value, error + (terms + 2) * unit * size
+
+
+def _conv(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
+    layout, kernel_layout = step.attrs["data_layout"], step.attrs["kernel_layout"]
+    letters = [letter for letter in layout if letter not in "NC"]
+    x, w = (
+        Approximate(arg.value.transpose(order), arg.error.transpose(order))
+        for arg, order in (
+            (args[0], [layout.index(letter) for letter in ["N", "C", *letters]]),
+            (args[1], [kernel_layout.index(letter) for letter in ["O", "I", *letters]]),
+        )
+    )
+    terms = int(np.prod(w.value.shape[1:]))
+
+    def contract(data: Array, weights: Array) -> Array:
+        out = _convolve(data, weights, step.attrs)
+        return out.transpose([["N", "C", *letters].index(letter) for letter in layout])
+
+    return _sum_of_products(contract, [x, w], terms, step, unit)
+
+
+def _convolve(x: Array, w: Array, attrs: Mapping[str, Any]) -> Array:
+    """(N, C, ..) and (O, I, ..): every output element is one sum over the window of its group."""
+    windows = _windows(x, w.shape[2:], attrs, 0.0)  # (N, C, out.., taps..)
+    axes = w.ndim - 2
+    groups = attrs["groups"]
+    parts = []
+    for data, weights in zip(np.split(windows, groups, 1), np.split(w, groups, 0), strict=True):
+        contracted = [1, *range(2 + axes, 2 + 2 * axes)]
+        part = np.tensordot(data, weights, (contracted, [1, *range(2, 2 + axes)]))  # (N, out.., O)
+        parts.append(np.moveaxis(part, -1, 1))
+    return np.concatenate(parts, 1)
+
+
+def _windows(x: Array, taps: Sequence[int], attrs: Mapping[str, Any], beyond: float) -> Array:
+    """Every window of (N, C, ..) as (N, C, out.., taps..), padded with ``beyond``."""
+    padding, strides, dilation = attrs["padding"], attrs["strides"], attrs["dilation"]
+    axes = len(taps)
+    x = np.pad(x, [(0, 0), (0, 0), *zip(padding[:axes], padding[axes:], strict=True)], constant_values=beyond)
+    span = [d * (t - 1) + 1 for d, t in zip(dilation, taps, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(x, span, tuple(range(2, 2 + axes)))
+    places = tuple(slice(None, None, s) for s in strides)
+    return windows[(slice(None), slice(None), *places, *(slice(None, None, d) for d in dilation))]
+
+
+def _pool(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
+    attrs, layout = step.attrs, step.attrs["layout"]
+    order = [layout.index(letter) for letter in "NCHW"]
+    x = Approximate(args[0].value.transpose(order), args[0].error.transpose(order))
+    out_sizes = [step.shape[layout.index(letter)] for letter in "HW"]
+    value, error = (_max_pool if step.op == "max_pool2d" else _avg_pool)(x, out_sizes, attrs, unit)
+    back = ["NCHW".index(letter) for letter in layout]
+    return value.transpose(back), error.transpose(back)
+
+
+def _places(x: Array, out_sizes: Sequence[int], attrs: Mapping[str, Any]) -> Any:
+    """(output row and column, the rows and columns of the padded data that its window sees), hanging over included."""
+    for place in product(*map(range, out_sizes)):
+        yield (
+            place,
+            [
+                [o * s - p + t * d for t in range(taps)]
+                for o, s, p, d, taps in zip(
+                    place, attrs["strides"], attrs["padding"][:2], attrs["dilation"], attrs["pool_size"], strict=True
+                )
+            ],
+        )
+
+
+def _seen(x: Array, lines: Sequence[Sequence[int]]) -> Array:
+    rows, columns = ([i for i in line if 0 <= i < size] for line, size in zip(lines, x.shape[2:], strict=True))
+    return x[:, :, rows][:, :, :, columns]
+
+
+def _max_pool(x: Approximate, out_sizes: Sequence[int], attrs: Any, unit: float) -> tuple[Array, Array]:
+    value = np.empty((*x.value.shape[:2], *out_sizes))
+    error = np.zeros(value.shape)
+    for (row, column), lines in _places(x.value, out_sizes, attrs):
+        seen = _seen(x.value, lines)
+        if seen.size:
+            value[:, :, row, column] = seen.max((2, 3))
+            error[:, :, row, column] = _seen(x.error, lines).max((2, 3))
+        else:  # nothing but padding: a dtype's lowest number, which the strategies avoid asking for
+            value[:, :, row, column], error[:, :, row, column] = 0, np.inf
+    return value, error
+
+
+def _avg_pool(x: Approximate, out_sizes: Sequence[int], attrs: Any, unit: float) -> tuple[Array, Array]:
+    value = np.empty((*x.value.shape[:2], *out_sizes))
+    error = np.zeros(value.shape)
+    pads, sizes = attrs["padding"], x.value.shape[2:]
+    for (row, column), lines in _places(x.value, out_sizes, attrs):
+        if attrs["count_include_pad"]:
+            ends = [size + after for size, after in zip(sizes, pads[2:], strict=True)]
+            counts = [sum(-b <= i < e for i in line) for line, b, e in zip(lines, pads[:2], ends, strict=True)]
+        else:
+            counts = [sum(0 <= i < size for i in line) for line, size in zip(lines, sizes, strict=True)]
+        count = max(1, counts[0] * counts[1])
+        seen, errors = _seen(x.value, lines), _seen(x.error, lines)
+        value[:, :, row, column] = seen.sum((2, 3)) / count
+        spread = (seen[0, 0].size + 2) * unit * (np.abs(seen) + errors).sum((2, 3)) if seen.size else 0
+        error[:, :, row, column] = (errors.sum((2, 3)) + spread) / count
+    return value, error
+
+
+def _moved(function: Callable[[Step, Array], Array]) -> Rule:
+    def rule(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
+        return function(step, args[0].value), function(step, args[0].error)
+
+    return rule
+
+
+_RULES: Mapping[str, Rule] = {
+    "add": _add,
+    "subtract": _subtract,
+    "multiply": _multiply,
+    "divide": _divide,
+    "maximum": _extremum(np.maximum),
+    "minimum": _extremum(np.minimum),
+    "relu": _monotonic(lambda step, x: np.maximum(x, 0)),
+    "clip": _monotonic(lambda step, x: np.clip(x, step.attrs["min"], step.attrs["max"])),
+    "abs": _monotonic(lambda step, x: np.abs(x)),
+    "negative": _monotonic(lambda step, x: -x),
+    "sigmoid": _smooth(lambda x: 1 / (1 + np.exp(-x)), 0.25, lambda x, y: y * (1 + np.abs(x))),
+    "tanh": _smooth(np.tanh, 1, lambda x, y: np.abs(y)),
+    "gelu": _smooth(_gelu, 1.13, lambda x, y: np.abs(x)),
+    "gelu_tanh": _smooth(_gelu_tanh, 1.13, lambda x, y: np.abs(x)),
+    "softmax": _softmax,
+    "batch_norm": _batch_norm,
+    "quantize": _quantize,
+    "dequantize": _dequantize,
+    "matmul": _matmul,
+    "conv1d": _conv,
+    "conv2d": _conv,
+    "max_pool2d": _pool,
+    "avg_pool2d": _pool,
+    "permute_dims": _moved(lambda step, x: x.transpose(step.attrs["axes"])),
+    "reshape": _moved(lambda step, x: x.reshape(step.shape)),
+    "second of a pair": lambda step, args, unit: (args[1].value, args[1].error),
+}

@@ -1,0 +1,129 @@
+"""What each lesson keeps to: its shape, its rhythm, its exercises, and that every cell can be run twice."""
+
+from __future__ import annotations
+
+import ast
+import io
+import itertools
+import re
+import tokenize
+from pathlib import Path
+
+import jupytext
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from npu_kit.exercises import exercises_on
+
+ROOT = Path(__file__).resolve().parent.parent
+TOPICS = {
+    "00_start_here": "start",
+    "01_patterns": "patterns",
+    "02_partition": "partition",
+    "03_codegen": "codegen",
+    "04_runtime": "runtime",
+}
+SOURCES = [ROOT / "lessons" / f"{name}.py" for name in TOPICS]
+CHECK = re.compile(r'check\("([a-z_.0-9]+)"')
+MARKS = re.compile(r"^[ \t]*### .*\n?", re.MULTILINE)
+
+each_lesson = pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+
+
+def cells_of(source):
+    """(kind, text) of each cell that the learner gets, solutions in place of stubs."""
+    cells = jupytext.read(source, fmt="py:percent").cells
+    shown = (cell for cell in cells if "solution" not in cell.metadata.get("tags", []))
+    return [(cell.cell_type, MARKS.sub("", cell.source)) for cell in shown]
+
+
+def code_of(source):
+    return [text for kind, text in cells_of(source) if kind == "code"]
+
+
+def lines_of(code):
+    """Lines with something to read in them: no blank lines, comments or docstrings."""
+    doc = {
+        line
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.FunctionDef) and ast.get_docstring(node)
+        for line in range(node.body[0].lineno, node.body[0].end_lineno + 1)
+    }
+    skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    tokens = [t for t in tokenize.generate_tokens(io.StringIO(code).readline) if t.type not in skipped]
+    return {line for token in tokens for line in range(token.start[0], token.end[0] + 1)} - doc
+
+
+def words_of(prose):
+    """Words outside of headings."""
+    return re.sub(r"^#+ .*$", "", prose, flags=re.MULTILINE).split()
+
+
+@each_lesson
+def test_it_opens_with_a_question_goals_needs_and_minutes(source):
+    _, opening = cells_of(source)[0]
+    assert re.match(r"# .+\?\n", opening)
+    goals = re.findall(r"^- ", opening, re.MULTILINE)
+    assert "**You will be able to**" in opening
+    assert len(goals) in (3, 4)
+    assert "**You need**" in opening
+    assert re.search(r"\*\*Time:\*\* \d+\s+minutes", opening)
+
+
+@each_lesson
+def test_it_is_of_a_readable_size(source):
+    assert 25 <= len(cells_of(source)) <= 45
+
+
+@each_lesson
+def test_a_few_sentences_stand_before_each_cell_of_code(source):
+    cells = cells_of(source)
+    for (kind_before, prose), (kind, code) in itertools.pairwise(cells):
+        if kind == "code":
+            assert kind_before == "markdown", f"no prose before:\n{code}"
+            assert 15 <= len(words_of(prose)) <= 80, f"{len(words_of(prose))} words:\n{prose}"
+
+
+@each_lesson
+def test_a_cell_of_code_is_short(source):
+    for code in code_of(source):
+        assert 1 <= len(lines_of(code)) <= 15, f"{len(lines_of(code))} lines:\n{code}"
+
+
+@each_lesson
+def test_everything_is_imported_in_the_first_cell_of_code(source):
+    first, *others = code_of(source)
+    assert all(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.parse(first).body)
+    for code in others:
+        assert not [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import | ast.ImportFrom)], code
+
+
+@each_lesson
+def test_it_shows_where_you_are_a_failure_and_the_real_thing(source):
+    code = "\n".join(code_of(source))
+    headings = [
+        line for kind, text in cells_of(source) if kind == "markdown" for line in text.splitlines() if line[:3] == "## "
+    ]
+    assert "render.flow(" in code
+    assert re.search(r"except [\w.]+Error as error:\n +print|\.refusals", code), "nothing fails or is refused"
+    assert headings[-3:] == ["## Recap", "## In the real thing", "## Exercises"]
+    exercises = source.read_text(encoding="utf-8").split("## Exercises")[1]
+    assert re.findall(r"^# \*\*(Read|Change|Build)\.", exercises, re.MULTILINE).count("Read") == 1
+    assert {"Read", "Change", "Build"} == set(re.findall(r"^# \*\*(Read|Change|Build)\.", exercises, re.MULTILINE))
+
+
+@each_lesson
+def test_each_of_its_exercises_is_asked_once_and_is_known(source):
+    asked = CHECK.findall(source.read_text(encoding="utf-8"))
+    assert sorted(asked) == sorted(exercises_on(TOPICS[source.stem]))
+
+
+@each_lesson
+def test_each_cell_can_be_run_twice(source, tmp_path):
+    notebook = nbformat.read(ROOT / "notebooks" / f"{source.stem}.ipynb", as_version=4)
+    twice = [copy for cell in notebook.cells if cell.cell_type == "code" for copy in (cell.source, cell.source)]
+    again = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in twice])
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(again, timeout=120, kernel_name="python3", resources=resources, store_widget_state=False).execute()
+    assert not list(tmp_path.iterdir()), "a lesson leaves files behind"
