@@ -67,13 +67,15 @@ def chains(graph: Graph, groups: Sequence[Group], far: Collection[Entry]) -> lis
     """The longest runs of groups with only tensors of ``far`` between them, each read by the next group alone."""
     found: list[list[Link]] = []
     taken: set[Group] = set()
+    pieces = {entry for node in graph.nodes if node.kind == JOIN for entry in node.inputs}
     for group in groups:
         link = None if group in taken else link_of(graph, group)
         run: list[Link] = []
         while link is not None:
             run.append(link)
             link = _next_link(graph, groups, link, far)
-        if len(run) > 1:
+        # What is a stripe already is not cut again.
+        if len(run) > 1 and Entry(run[-1].group.nodes[-1]) not in pieces:
             found.append(run)
             taken.update(one.group for one in run)
     return found
