@@ -191,8 +191,8 @@ render.traffic(traffic)
 
 # %% [markdown]
 # A merge is a permission, not a memory. The same layers on a photograph, 224 by 224 and 64 filters: the tensor between
-# is 64 * 224 * 224 * 4 bytes. **Predict:** can a merge still save anything? Compare with the capacity of L2. Nothing has
-# to run for this, a plan's traffic is arithmetic.
+# is 64 * 224 * 224 * 4 bytes. **Predict:** can a merge still save anything? Compare with the capacity of L2. Nothing
+# has to run for this, a plan's traffic is arithmetic.
 
 # %%
 def planned_bytes(model, merge):
@@ -208,12 +208,8 @@ print(f"one region: {planned_bytes(large, 'safe'):,}; one per composite: {planne
 print(*(reason for reason in plan.reasons if reason.decision == "chain"), sep="\n")
 
 # %% [markdown]
-# The tensor is far too large for the chip, and still most of the traffic is gone. The planner never holds it whole: it
-# takes a few rows of the pool's result, computes the rows of the convolution that they need, and goes on to the next.
-# Such a strip is a *stripe*; the last line is its reason, from the plan.
-#
-# So a merge opens two ways to stay on the chip: a tensor whole, or a few rows of it at a time. A cut between the two
-# operations closes both.
+# Far too large for the chip, and still most of the traffic is gone: a few rows of the pool's result at a time go through
+# both steps. Such a strip is a *stripe*. So a merge can keep a tensor whole, or in stripes; a cut closes both ways.
 #
 # ## Two that fail
 #
@@ -285,8 +281,8 @@ PartitionExplorer(models, run=lambda module, options: npu_kit.partition(module, 
 # %% [markdown]
 # ## Exercises
 #
-# **Read.** The tensor between stays on the chip whole while it fits L2. With 32 filters and float32: what is the largest
-# `size`, in pixels along one side, that still fits? A cell above printed what L2 holds.
+# **Read.** The tensor between stays on the chip whole while it fits L2. With 32 filters and float32: what is the
+# largest `size`, in pixels along one side, that still fits? A cell above printed what L2 holds.
 
 # %%
 ### BEGIN SOLUTION
@@ -305,8 +301,8 @@ digits = build("digits", batch=1)
 print(f"merged: {planned_bytes(digits, 'safe'):,} bytes; not merged: {planned_bytes(digits, 'never'):,}")
 
 # %% [markdown] tags=["solution"]
-# *Answer.* It does: the tensors are 64 times as large, and they are what a merge keeps on the chip. For 64 images not all
-# of them fit L2 whole any more, so some rows at a time go through two steps. (`compile(...).plans` has the reasons.)
+# *Answer.* It does: the tensors are 64 times as large, and they are what a merge keeps on the chip. For 64 images not
+# all of them fit L2 whole any more, so some go through two steps in stripes. (`compile(...).plans` has the reasons.)
 
 # %% [markdown]
 # **Build.** What can merging save at most? Sum up the tensors that pass from one composite to another inside a graph,
