@@ -208,8 +208,8 @@ print(f"one region: {planned_bytes(large, 'safe'):,}; one per composite: {planne
 print(*(reason for reason in plan.reasons if reason.decision == "chain"), sep="\n")
 
 # %% [markdown]
-# Far too large for the chip, and still most of the traffic is gone: a few rows of the pool's result at a time go through
-# both steps. Such a strip is a *stripe*. So a merge can keep a tensor whole, or in stripes; a cut closes both ways.
+# Far too large for the chip, and still most of the traffic is gone: a few rows of the pool's result at a time go
+# through both steps. Such a strip is a *stripe*. So a merge can keep a tensor whole, or in stripes; a cut closes both.
 #
 # ## Two that fail
 #
