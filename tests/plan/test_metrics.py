@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import doctest
+from pathlib import Path
+
 import pytest
-from graphs import GraphBuilder, conv_relu_pool, first_layer_of_resnet18, graphs, matmul_chain, random_arrays
+from graphs import conv_relu_pool, first_layer_of_resnet18, graphs, matmul_chain, random_arrays
 from hypothesis import given
 
 from npu_kit.graph.ir import Graph
@@ -42,26 +45,9 @@ def test_a_run_has_the_metrics_of_its_forecast() -> None:
     assert plan_metrics(plan, trace.runs[0].events) == plan_metrics(plan)
 
 
-def test_one_matmul_by_hand() -> None:
-    """64 x 128 by 128 x 32, float32, every lane on, no second copy: the sums of docs/by-hand.md."""
-    b = GraphBuilder()
-    b.op("matmul", b.input((64, 128)), b.input((128, 32)))
-    plan = make_plan(b.graph(), SPEC, power_mode="high_performance", double_buffer=False)
-    one = total_metrics(plan)
-    # Two output tiles of 32x32. Each: 2 x 2 folds of a 16x16 array, 128 + 16 + 16 - 2 cycles each.
-    compute = 2 * (2 * 2 * (128 + 30))
-    # The weights once, two tiles of x in, two tiles out: 100 cycles and 16 bytes a cycle each.
-    weights = 100 + 128 * 32 * 4 // 16
-    x = 2 * (100 + 32 * 128 * 4 // 16)
-    out = 2 * (100 + 32 * 32 * 4 // 16)
-    drain = 2 * (1 + 32 * 32 * 4 // 128)
-    assert one.cycles == weights + x + compute + drain + out
-    assert one.dram_bytes == 4 * (128 * 32 + 64 * 128 + 64 * 32)
-    assert one.macs == 64 * 128 * 32
-    assert one.spatial_utilization == one.macs / (256 * (compute + drain))
-    pj = SPEC.mac_energy_pj["float32"] * one.macs
-    assert one.energy_pj["MACs"] == pytest.approx(pj)
-    assert one.energy_pj["L3"] == pytest.approx(one.dram_bytes * SPEC.tier("L3").energy_pj_per_byte)
+def test_the_page_that_computes_a_layer_by_hand(repository: Path) -> None:
+    failed, tried = doctest.testfile(str(repository / "docs" / "by-hand.md"), module_relative=False)
+    assert tried > 15 and failed == 0
 
 
 def test_fewer_lanes_and_a_slower_clock_take_longer() -> None:
