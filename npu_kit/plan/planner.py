@@ -23,6 +23,7 @@ from npu_kit.plan.stripes import Link, cut, stripe_bytes, stripe_rows
 from npu_kit.plan.stripes import chains as chains_of
 from npu_kit.plan.tensors import copied_heads, place_tensors
 from npu_kit.plan.traffic import step_counters
+from npu_kit.plan.verify import verify_plan
 
 
 def make_plan(
@@ -60,7 +61,9 @@ def make_plan(
         raise PlanError(f"no dataflow {dataflow!r}", f"there are {', '.join(DATAFLOWS)}")
     choices = _Choices(dataflow, double_buffer, CostModel(spec, mode))
     best = _plan(graph, spec, mode, choices)
-    return _in_stripes(best, choices).plan if chains else best.plan
+    plan = _in_stripes(best, choices).plan if chains else best.plan
+    verify_plan(plan)
+    return plan
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,6 @@ def _plan(graph: Graph, spec: NpuSpec, mode: str, choices: _Choices) -> _Planned
         candidates = builder.candidates(choices.dataflow, choices.double_buffer, like=known.get(alike))
         choice = choose_step(builder, tuple(candidates), on_chip, choices.cost)
         known.setdefault(alike, choice.step)
-        for resident in choice.residents:
-            if on_chip.extended(resident.entry, index) is None:
-                on_chip.buffers.append(resident)
         reasons.extend(choice.reasons)
         steps.append(choice.step)
         cycles += choice.cycles

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Window, aligned_operand, problem_of
 from npu_kit.plan.ir import Axis, Plan, Step
+from npu_kit.plan.traffic import out_tiles
 from npu_kit.runtime.arithmetic import apply_elementwise, compute_dtype, to_declared
 from npu_kit.runtime.fast_contraction import FastContraction
 from npu_kit.runtime.kernels import reduce_taps, softmax_maximum, softmax_powers, softmax_sum
@@ -43,19 +44,13 @@ def run_fast(plan: Plan, step: Step, tensors: Mapping[Entry, Array], output: Arr
     else:
         value = _elementwise(graph, step, problem, inputs, counters)
     value = to_declared(value, anchor.outputs[0].dtype)
-    tiles = _count_tiles(problem, step.axes)
+    tiles = out_tiles(problem, step.axes)
     value = _epilogue(graph, step, problem, value, tensors, tiles, counters)
     output[...] = value
     counters.move("L0", "L1", output.nbytes, tiles)
     counters.move("L1", step.output_tier, output.nbytes, tiles)
     counters.tiles, counters.stored_elements = tiles, output.size
     return counters
-
-
-def _count_tiles(problem: Problem, axes: tuple[Axis, ...]) -> int:
-    """Output tiles: the tiles of the axes that are no reduction."""
-    reduced = {Contraction: ("c", "kh", "kw"), Window: ("kh", "kw")}.get(type(problem), ())
-    return math.prod(axis.count for axis in axes if axis.name not in reduced)
 
 
 def _epilogue(
@@ -166,7 +161,7 @@ def _window(step: Step, problem: Window, inputs: list[Array], counters: Counters
     boxes = batch * axis["c"].count * row_boxes * column_boxes
     counters.move(step.operands[0].tier, "L1", batch * row_sum * column_sum * channels * x.itemsize, boxes)
     taps, chunks = windows.shape[-3] * windows.shape[-2], axis["kh"].count * axis["kw"].count
-    computes = _count_tiles(problem, step.axes) * chunks
+    computes = out_tiles(problem, step.axes) * chunks
     counters.move("L1", "L0", accumulator.size * taps * x.itemsize, computes)
     if weights is not None:
         again = batch * axis["y"].count * axis["x"].count
