@@ -23,7 +23,8 @@ class Choice:
     step: Step
     residents: tuple[Buffer, ...]
     reasons: tuple[Reason, ...]
-    cycles: int
+    cycles: int  # an estimate
+    dram_bytes: int
 
 
 def choose_step(builder: StepBuilder, steps: Sequence[Step], on_chip: TensorMemory, cost: CostModel) -> Choice:
@@ -44,7 +45,7 @@ def choose_step(builder: StepBuilder, steps: Sequence[Step], on_chip: TensorMemo
         because = f"its tiles are read {loads} bytes in all, the tensor has {resident.nbytes}: DRAM is read once"
         numbers = {"loads_bytes": loads, "tensor_bytes": resident.nbytes}
         reasons.append(Reason("resident", resident.name, "L2", because, numbers))
-    return Choice(best.step, best.residents, tuple(reasons), best.cycles)
+    return Choice(best.step, best.residents, tuple(reasons), best.cycles, best.dram_bytes)
 
 
 def _best(candidates: Sequence[Candidate]) -> Candidate:

@@ -22,7 +22,6 @@ from npu_kit.plan.storage import homes
 from npu_kit.plan.stripes import Link, cut, stripe_bytes, stripe_rows
 from npu_kit.plan.stripes import chains as chains_of
 from npu_kit.plan.tensors import copied_heads, place_tensors
-from npu_kit.plan.traffic import step_counters
 from npu_kit.plan.verify import verify_plan
 
 
@@ -80,10 +79,7 @@ class _Planned:
     plan: Plan
     groups: tuple[Group, ...]
     cycles: int  # an estimate
-
-    @property
-    def dram_bytes(self) -> int:
-        return sum(step_counters(self.plan.graph, step).dram_bytes for step in self.plan.steps)
+    dram_bytes: int
 
 
 def _plan(graph: Graph, spec: NpuSpec, mode: str, choices: _Choices) -> _Planned:
@@ -94,7 +90,7 @@ def _plan(graph: Graph, spec: NpuSpec, mode: str, choices: _Choices) -> _Planned
     tier = {buffer.entry: buffer.tier for buffer in (*dram.buffers, *on_chip.buffers)}
     tiers = {entry: tier[home] for entry, home in owner.items() if home in tier}
     steps: list[Step] = []
-    cycles = 0
+    cycles = dram_bytes = 0
     known: dict[Hashable, Step] = {}
     for index, group in enumerate(groups):
         builder = StepBuilder(graph, spec, index, group, tiers)
@@ -106,11 +102,12 @@ def _plan(graph: Graph, spec: NpuSpec, mode: str, choices: _Choices) -> _Planned
         reasons.extend(choice.reasons)
         steps.append(choice.step)
         cycles += choice.cycles
+        dram_bytes += choice.dram_bytes
     for index, entry in enumerate(copied_heads(graph), start=len(steps)):
         builder = StepBuilder(graph, spec, index, Group((entry.node,)), tiers)
         steps.append(next(builder.candidates(double_buffer=choices.double_buffer)))
     buffers = (*dram.buffers, *on_chip.buffers)
-    return _Planned(Plan(graph, spec, mode, tuple(steps), buffers, tuple(reasons)), groups, cycles)
+    return _Planned(Plan(graph, spec, mode, tuple(steps), buffers, tuple(reasons)), groups, cycles, dram_bytes)
 
 
 def _alike(graph: Graph, group: Group, tiers: Mapping[Entry, str]) -> Hashable:

@@ -5,6 +5,7 @@ A box is a product of spans, one per axis, so the sum of its elements over all t
 
 from __future__ import annotations
 
+import functools
 import math
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
@@ -91,6 +92,7 @@ def contraction_loads(problem: Contraction, axes: tuple[Axis, ...], name: str, i
     )
 
 
+@functools.lru_cache(maxsize=4096)  # equal layers, stripes and candidates ask the same
 def _sliding_sum(sliding: Sliding, out: Axis, kernel: Axis) -> tuple[int, int]:
     """Sum of the real box lengths over all (output tile, kernel tile) pairs, and the number of boxes with any."""
     total = pieces = 0
