@@ -18,8 +18,7 @@ from npu_kit.byoc.walk import is_model_function, model_functions
 from npu_kit.errors import NpuKitError
 from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.steps import engine_of
-from npu_kit.render.diagram import Arrow, Box, Diagram, Group
-from npu_kit.render.diagram_edit import bundle_constants
+from npu_kit.render.diagram import Arrow, Box, Diagram, Group, bundle_constants
 
 
 @dataclass(frozen=True)

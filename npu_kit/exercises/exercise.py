@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_kit.errors import NpuKitError
-from npu_kit.exercises.compare import describe, first_difference
+from npu_kit.exercises.compare import describe, first_difference, is_number
 
 NOT_YET, WRONG, RIGHT = "not done yet", "wrong", "right"
 
@@ -123,10 +123,6 @@ def function_exercise(
     return Exercise(name, judge, hint)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def value_exercise(name: str, expected: Callable[[], Any], *, tolerance: float = 0.0, hint: str = "") -> Exercise:
     """An exercise whose answer is a value to predict; a wrong answer does not give the right one away.
 
@@ -142,7 +138,7 @@ def value_exercise(name: str, expected: Callable[[], Any], *, tolerance: float =
         if not first_difference(answer, value, tolerance):
             return ""
         side = ""
-        if _is_number(answer) and _is_number(value):  # the order of texts and of truth values tells nothing
+        if is_number(answer) and is_number(value):  # the order of texts and of truth values tells nothing
             side = ", it is too small" if answer < value else ", it is too large"
         return f"{describe(answer)} is not it{side}"
 

@@ -1,7 +1,7 @@
 """What a graph picture shows, as data: boxes, arrows between them, and groups around them.
 
-Extraction (from a Partition, from a JSON graph) makes a Diagram; ``diagram_dot`` draws one. Everything here is plain
-text and can be stored. Keys tie the parts together and are never shown.
+Extraction (from a Partition, from a JSON graph) makes a Diagram; ``picture`` draws one. Everything here is plain text
+and can be stored. Keys tie the parts together and are never shown.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from npu_kit.errors import RenderError
 
-BOX_KINDS = ("input", "constant", "op", "output", "group")
+BOX_KINDS = ("input", "constant", "op", "output", "group", "view", "join")
 GROUP_KINDS = ("function", "region", "composite")
 
 
@@ -19,7 +19,7 @@ class Box:
     """One thing that computes or holds a tensor."""
 
     key: str  # unique among boxes and groups
-    kind: str  # one of BOX_KINDS; "group" stands for a whole collapsed group
+    kind: str  # one of BOX_KINDS; "group" stands for a whole collapsed group, "view" and "join" compute nothing
     title: str
     rows: tuple[str, ...] = ()  # small lines under the title: result type, attributes
     engine: str = ""  # the engine that computes it, "" on the host or for data
@@ -72,13 +72,16 @@ def verify_diagram(diagram: Diagram) -> None:
     for group in diagram.groups:
         _require(group.key not in groups, f"group {group.key!r} is listed twice")
         _require(group.kind in GROUP_KINDS, f"group {group.key!r} has kind {group.kind!r}, not one of {GROUP_KINDS}")
-        _require(group.parent in groups | {""}, f"group {group.key!r} stands before its parent {group.parent!r}")
+        _require(
+            not group.parent or group.parent in groups, f"group {group.key!r} stands before its parent {group.parent!r}"
+        )
         groups.add(group.key)
     boxes: set[str] = set()
+    around = groups | {""}
     for box in diagram.boxes:
-        _require(box.key not in boxes | groups, f"key {box.key!r} is used twice")
+        _require(box.key not in boxes and box.key not in groups, f"key {box.key!r} is used twice")
         _require(box.kind in BOX_KINDS, f"box {box.key!r} has kind {box.kind!r}, not one of {BOX_KINDS}")
-        _require(box.group in groups | {""}, f"box {box.key!r} is in group {box.group!r}, which is not there")
+        _require(box.group in around, f"box {box.key!r} is in group {box.group!r}, which is not there")
         boxes.add(box.key)
     for arrow in diagram.arrows:
         for end in (arrow.source, arrow.target):

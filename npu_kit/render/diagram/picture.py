@@ -10,9 +10,9 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 from npu_kit.render import theme
-from npu_kit.render.diagram import Diagram, verify_diagram
-from npu_kit.render.diagram_dot import swatch_of, to_dot
-from npu_kit.render.diagram_edit import outline, simplify
+from npu_kit.render.diagram.dot_text import swatch_of, to_dot
+from npu_kit.render.diagram.edit import outline, simplify
+from npu_kit.render.diagram.model import Diagram, verify_diagram
 from npu_kit.render.dot import DotTimeout, render_dot
 from npu_kit.render.format import clean, number_of
 from npu_kit.render.picture import Picture

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from npu_kit.plan.ir import Plan
 from npu_kit.render import theme
 from npu_kit.render.format import format_count, number_of
-from npu_kit.render.operand_picture import LEFT as OPERANDS_LEFT
-from npu_kit.render.operand_picture import draw_operand, operand_height
 from npu_kit.render.picture import Picture
 from npu_kit.render.svg import Canvas
 from npu_kit.render.text import text_width
-from npu_kit.render.tile_grid import HEIGHT as GRID_HEIGHT
-from npu_kit.render.tile_grid import MAX_SIDE, TOP, draw_grid
-from npu_kit.render.tile_scene import TileScene, tile_scene
+from npu_kit.render.tile.grid import MAX_SIDE, draw_grid, grid_bottom
+from npu_kit.render.tile.operand_picture import draw_operand, operand_height
+from npu_kit.render.tile.operands import OperandBox
+from npu_kit.render.tile.scene import TileScene, tile_scene
 
 _WIDTH = 940
+_LEFT, _RIGHT = 12.0, 530.0
 _OPERANDS_TOP = 58.0
+_LINE = 17
 
 
 def tiles(plan: Plan, step: int, tile: int = 0, chunk: int | None = None) -> Picture:
@@ -32,24 +35,42 @@ def draw_tiles(scene: TileScene) -> Picture:
 
     The size depends on the step alone, so nothing jumps while a slider moves from tile to tile.
     """
-    height = max(TOP + GRID_HEIGHT + 92, _OPERANDS_TOP + sum(map(operand_height, scene.operands)) + 30)
+    sentences = _sentences(scene)
+    below = grid_bottom(scene) + 5 + _LINE * (len(sentences) + 1)
+    places, bottom = _places(scene.operands, below)
+    height = bottom + 30
     canvas = Canvas(_WIDTH, height, scene.title, _description(scene))
     canvas.text(12, 22, scene.title, size=theme.SIZE_TITLE, bold=True, width=_WIDTH - 24)
-    bottom = draw_grid(canvas, scene)
-    for number, line in enumerate(_sentences(scene)):
-        canvas.text(12, bottom + 22 + 17 * number, line, size=theme.SIZE_SMALL, width=OPERANDS_LEFT - 30)
-    canvas.text(OPERANDS_LEFT, 46, _heading(scene), bold=True)
-    top = _OPERANDS_TOP
-    for operand in scene.operands:
-        top = draw_operand(canvas, operand, top)
+    draw_grid(canvas, scene)
+    for number, line in enumerate(sentences, 1):
+        canvas.text(12, grid_bottom(scene) + 5 + _LINE * number, line, size=theme.SIZE_SMALL, width=_RIGHT - 30)
+    canvas.text(_RIGHT, 46, _heading(scene), bold=True)
+    for operand, (left, top) in zip(scene.operands, places, strict=True):
+        draw_operand(canvas, operand, left, top)
     _draw_legend(canvas, scene, height - 12)
     return canvas.picture()
 
 
+def _places(operands: Sequence[OperandBox], below: float) -> tuple[list[tuple[float, float]], float]:
+    """Left and top of each operand, and where the lowest part of the picture ends.
+
+    The first ones stand on the right, the others below the grid: as many as make the picture lowest.
+    """
+    heights = [operand_height(operand) for operand in operands]
+
+    def end(on_right: int) -> float:
+        return max(_OPERANDS_TOP + sum(heights[:on_right]), below + sum(heights[on_right:]))
+
+    on_right = min(range(len(operands), 0, -1), key=end, default=0)
+    right = [(_RIGHT, _OPERANDS_TOP + sum(heights[:i])) for i in range(on_right)]
+    left = [(_LEFT, below + sum(heights[on_right:i])) for i in range(on_right, len(operands))]
+    return right + left, end(on_right)
+
+
 def _heading(scene: TileScene) -> str:
     if scene.chunk is not None:
-        return f"Pass {scene.chunk} of {scene.chunks} (counted from 0) needs"
-    return "The tile needs" if scene.chunks == 1 else f"The tile needs, in {scene.chunks} passes"
+        return f"Chunk {scene.chunk} of {scene.chunks} (counted from 0) needs"
+    return "The tile needs" if scene.chunks == 1 else f"The tile needs, in {scene.chunks} chunks"
 
 
 def _sentences(scene: TileScene) -> list[str]:
@@ -80,7 +101,7 @@ def _draw_legend(canvas: Canvas, scene: TileScene, y: float) -> None:
 
 def _description(scene: TileScene) -> str:
     needs = [
-        f"{operand.name}{operand.index}, {number_of(operand.elements, 'element')} from {operand.tier}"
+        f"{operand.title}{operand.index}, {number_of(operand.elements, 'element')} from {operand.tier}"
         for operand in scene.operands
     ]
     return " ".join([*_sentences(scene), f"It needs {'; '.join(needs)}."])

@@ -1,7 +1,7 @@
 """Diagram to DOT.
 
 Labels are HTML-like DOT labels built as elements, node names are synthetic (``n0``, ``cluster_0``), and nothing is ever
-a link: text from a model can only become text. Tooltips do not go through DOT at all, see ``diagram_picture``.
+a link: text from a model can only become text. Tooltips do not go through DOT at all, see ``picture``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import graphviz
 
 from npu_kit.render import theme
-from npu_kit.render.diagram import Arrow, Box, Diagram, Group, verify_diagram
+from npu_kit.render.diagram.model import Arrow, Box, Diagram, Group, verify_diagram
 from npu_kit.render.format import clean, shorten
 from npu_kit.render.text import text_width
 
@@ -21,6 +21,7 @@ _TITLE_CHARACTERS = 36
 _ROW_CHARACTERS = 46
 _NOTE_LINES = 3
 _Element = ElementTree.Element
+_Inside = dict[str, tuple[list[Box], list[Group]]]  # by key of the group around them, "" for none
 
 
 def to_dot(diagram: Diagram) -> str:
@@ -38,21 +39,25 @@ def to_dot(diagram: Diagram) -> str:
     dot.attr("edge", fontname=theme.DOT_FONT, fontsize="10", color=theme.MUTED, fontcolor=theme.MUTED, arrowsize="0.7")
     names = {box.key: f"n{i}" for i, box in enumerate(diagram.boxes)}
     clusters = {group.key: f"cluster_{i}" for i, group in enumerate(diagram.groups)}
-    _fill(dot, "", diagram, names, clusters)
+    inside: _Inside = {}
+    for box in diagram.boxes:
+        inside.setdefault(box.group, ([], []))[0].append(box)
+    for group in diagram.groups:
+        inside.setdefault(group.parent, ([], []))[1].append(group)
+    _fill(dot, "", inside, names, clusters)
     for i, arrow in enumerate(diagram.arrows):
         dot.edge(names[arrow.source], names[arrow.target], id=f"e{i}", **_edge_label(arrow))
     return str(dot.source)
 
 
-def _fill(dot: graphviz.Digraph, key: str, diagram: Diagram, names: dict[str, str], clusters: dict[str, str]) -> None:
-    for box in diagram.boxes:
-        if box.group == key:
-            dot.node(names[box.key], label=_html(_box_label(box)), **_box_style(box))
-    for group in diagram.groups:
-        if group.parent == key:
-            with dot.subgraph(name=clusters[group.key]) as inner:
-                inner.attr(label=_html(_group_label(group)), **_group_style(group))
-                _fill(inner, group.key, diagram, names, clusters)
+def _fill(dot: graphviz.Digraph, key: str, inside: _Inside, names: dict[str, str], clusters: dict[str, str]) -> None:
+    boxes, groups = inside.get(key, ([], []))
+    for box in boxes:
+        dot.node(names[box.key], label=_html(_box_label(box)), **_box_style(box))
+    for group in groups:
+        with dot.subgraph(name=clusters[group.key]) as inner:
+            inner.attr(label=_html(_group_label(group)), **_group_style(group))
+            _fill(inner, group.key, inside, names, clusters)
 
 
 def _group_style(group: Group) -> dict[str, str]:
@@ -72,7 +77,7 @@ def _box_style(box: Box) -> dict[str, str]:
     style = {"style": "filled,rounded", "fillcolor": swatch.pale, "color": swatch.fill}
     if box.kind in ("input", "output"):
         style |= {"penwidth": "1.5"}
-    elif box.kind == "constant":
+    elif box.kind in ("constant", "view", "join"):
         style |= {"style": "filled"}
     elif box.place == "host":
         style |= {"style": "filled,dashed"}
@@ -89,6 +94,8 @@ def swatch_of(box: Box) -> theme.Swatch:
         return theme.DATA
     if box.kind == "constant":
         return theme.CONSTANT
+    if box.kind in ("view", "join"):
+        return theme.VIEW
     if box.engine:
         return theme.engine_swatch(box.engine)
     return theme.NPU if box.place == "npu" else theme.HOST

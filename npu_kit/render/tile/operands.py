@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from npu_kit.graph.ir import DTYPE_BYTES
 from npu_kit.plan.geometry import Box, Contraction, Elementwise, Problem, Window, aligned_operand, problem_of, spans_of
 from npu_kit.plan.ir import Operand, Plan, Step
+from npu_kit.render.names import operand_roles, tensor_name
 
 Span = tuple[int, int]  # start and stop
 Pair = tuple[int, int]
@@ -28,8 +29,10 @@ class Side:
 class OperandBox:
     """One operand, seen along two of its axes."""
 
-    name: str  # of the operand and of its slot
-    tensor: str  # "x: 1x3x32x32 float32"
+    name: str  # of its slot
+    title: str  # "x", "operand 1 of add"
+    tensor: str  # "image: 1x3x32x32 float32"
+    tensor_name: str  # in full
     tier: str  # where its tiles come from
     rows: Side
     columns: Side
@@ -45,11 +48,12 @@ def operand_boxes(
     """The operands of ``step``, the epilogue's too, at one output tile.
 
     Args:
-        plan, step: a verified plan and one of its steps.
+        plan, step: a plan and one of its steps.
         at: tile index along each output axis.
-        chunks: tile indices along the reduction axes, one mapping per pass to include.
+        chunks: tile indices along the reduction axes, one mapping per chunk to include.
         drawn: names of the two output axes that the picture's grid shows.
     """
+    roles = operand_roles(plan, step)
     problem = problem_of(plan.graph, step.nodes[0])
     layouts = problem.layouts(step.axes)
     places = [_spans(step, {**at, **chunk}) for chunk in chunks]
@@ -58,7 +62,7 @@ def operand_boxes(
         tile_axes = layouts[operand.name].axes
         shown = _shown(tile_axes, _positions(problem, operand.name, drawn))
         own = _own_spans(problem, step, at) if operand.name == "x" else {}
-        yield _box(plan, operand, boxes, tile_axes, shown, _letters(problem, operand.name), own)
+        yield _box(plan, operand, operand.name, boxes, tile_axes, shown, _letters(problem, operand.name), own)
     out_box = problem.box("out", step.axes, _spans(step, at))
     for node, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
         for position, extra in enumerate(operands):
@@ -67,7 +71,7 @@ def operand_boxes(
                 tile_axes = aligned.layout(layouts["out"]).axes
                 shown = _shown(tile_axes, _positions(problem, "out", drawn))
                 box = aligned.box(layouts["out"], out_box)
-                yield _box(plan, extra, [box], tile_axes, shown, _letters(problem, "out"), {})
+                yield _box(plan, extra, roles[extra.name], [box], tile_axes, shown, _letters(problem, "out"), {})
 
 
 def letters_of(problem: Problem) -> dict[str, str]:
@@ -129,6 +133,7 @@ def _own_spans(problem: Problem, step: Step, at: Place) -> dict[int, Span]:
 def _box(
     plan: Plan,
     operand: Operand,
+    title: str,
     boxes: Sequence[Box],
     tile_axes: Sequence[int],
     shown: Pair,
@@ -151,7 +156,9 @@ def _box(
     elements = sum(box.elements for box in boxes)
     return OperandBox(
         name=operand.name,
-        tensor=f"{plan.graph.nodes[operand.entry.node].name}: {tensor}",
+        title=title,
+        tensor=f"{tensor_name(plan.graph, operand.entry)}: {tensor}",
+        tensor_name=plan.graph.nodes[operand.entry.node].name,
         tier=operand.tier,
         rows=sides[0],
         columns=sides[1],

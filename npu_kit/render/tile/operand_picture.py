@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from npu_kit.render import theme
 from npu_kit.render.format import format_bytes, number_of
-from npu_kit.render.operand_boxes import OperandBox, Side
 from npu_kit.render.svg import Canvas
+from npu_kit.render.tile.operands import OperandBox, Side
 
-LEFT, WIDTH = 530, 398
+WIDTH = 398
 
 _TENSOR_WIDTH, _TENSOR_HEIGHT = 270.0, 92.0
 _HEAD, _FOOT = 22.0, 44.0  # for the name above, for two lines below
@@ -17,10 +17,11 @@ _SMALL = 22.0  # a box with a halo and a side below this many pixels is drawn a 
 Place = tuple[float, float]  # start and length in pixels
 
 
-def draw_operand(canvas: Canvas, operand: OperandBox, top: float) -> float:
+def draw_operand(canvas: Canvas, operand: OperandBox, left: float, top: float) -> float:
     """Draw one operand and return where it ends."""
-    canvas.text(LEFT, top + 12, f"{operand.name} = {operand.tensor}", width=WIDTH, bold=True)
-    x, y = LEFT + 46.0, top + _HEAD
+    title, full = f"{operand.title} = {operand.tensor}", f"slot {operand.name}, tensor {operand.tensor_name}"
+    canvas.text(left, top + 12, title, width=WIDTH, bold=True, tooltip=full)
+    x, y = left + 46.0, top + _HEAD
     width, height = _tensor_size(operand)
     canvas.rect(x, y, width, height, fill=theme.FREE, stroke=theme.MUTED)
     if operand.elements:
@@ -44,7 +45,7 @@ def draw_operand(canvas: Canvas, operand: OperandBox, top: float) -> float:
     kept = "; kept in L1 for the tiles that follow" if operand.is_panel else ""
     lines = (operand.index, f"{_moved(operand)}{kept}")
     for number, line in enumerate(lines):
-        canvas.text(LEFT, bottom + 16 + 15 * number, line, size=theme.SIZE_SMALL, width=WIDTH)
+        canvas.text(left, bottom + 16 + 15 * number, line, size=theme.SIZE_SMALL, width=WIDTH)
     return bottom + _FOOT
 
 
@@ -73,7 +74,7 @@ def _draw_zoom(canvas: Canvas, operand: OperandBox, box: tuple[Place, Place], x:
 
 def _draw_box(canvas: Canvas, operand: OperandBox, across: Place, down: Place, is_enlarged: bool = False) -> None:
     swatch = theme.tier_swatch(operand.tier)
-    tip = f"{operand.name}{operand.index}: {_moved(operand)}"
+    tip = f"{operand.title}{operand.index}: {_moved(operand)}"
     (x, width), (y, height) = across, down
     if _has_halo(operand):
         own_across, own_down = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from npu_kit.render.diagram import Arrow, Box, Diagram, Group
+from npu_kit.render.diagram.model import Arrow, Box, Diagram, Group
 from npu_kit.render.format import clean, number_of
 
 
@@ -57,13 +57,16 @@ def collapse(diagram: Diagram, kind: str) -> Diagram:
             inside[group.key] = inside[group.parent]
     moved = {box.key: inside.get(box.group, box.key) for box in diagram.boxes}
     outer = {group.key: group for group in diagram.groups if inside.get(group.key) == group.key}
+    members: dict[str, list[Box]] = {}
+    for box in diagram.boxes:
+        members.setdefault(moved[box.key], []).append(box)
     boxes: list[Box] = []
     for box in diagram.boxes:
         key = moved[box.key]
         if key == box.key:
             boxes.append(box)
         elif key in outer:
-            boxes.append(_group_box(outer.pop(key), [b for b in diagram.boxes if moved[b.key] == key]))
+            boxes.append(_group_box(outer.pop(key), members[key]))
     arrows: dict[tuple[str, str, str], Arrow] = {}
     for arrow in diagram.arrows:
         source, target = moved[arrow.source], moved[arrow.target]

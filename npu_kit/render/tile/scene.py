@@ -11,7 +11,8 @@ from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.ir import Axis, Plan, Step
 from npu_kit.plan.program import tile_indices
 from npu_kit.render.format import number_of
-from npu_kit.render.operand_boxes import OperandBox, letters_of, operand_boxes
+from npu_kit.render.names import step_title
+from npu_kit.render.tile.operands import OperandBox, letters_of, operand_boxes
 
 REDUCTIONS = {"contraction": ("c", "kh", "kw"), "window": ("kh", "kw")}  # axes over which a step sums, by family
 
@@ -36,8 +37,8 @@ class TileScene:
     elements: int  # real elements of this tile
     full_elements: int  # of a tile that is not ragged
     ragged: tuple[str, ...]  # axes along which this tile is cut short
-    chunks: int  # passes over the reduction axes
-    chunk: int | None  # the pass that the operands show, None for all
+    chunks: int  # chunks of the reduction axes
+    chunk: int | None  # the chunk that the operands show, None for all
     operands: tuple[OperandBox, ...]
 
     def number(self, row: int, column: int) -> int:
@@ -56,7 +57,7 @@ def tile_count(step: Step) -> int:
 
 
 def chunk_count(step: Step) -> int:
-    """Number of passes over the reduction axes, per output tile."""
+    """Number of chunks of the reduction axes, per output tile."""
     return math.prod(axis.count for axis in step.axes if axis not in output_axes(step))
 
 
@@ -64,10 +65,10 @@ def tile_scene(plan: Plan, step_index: int, tile: int = 0, chunk: int | None = N
     """Extract one tile of one step.
 
     Args:
-        plan: a verified plan.
+        plan: the plan.
         step_index: which step.
         tile: number of the output tile, in loop order.
-        chunk: number of one pass over the reduction axes, to show only what it needs; None for the whole tile.
+        chunk: number of one chunk of the reduction axes, to show only what it needs; None for the whole tile.
 
     Raises:
         RenderError: no such step, tile or chunk.
@@ -88,9 +89,8 @@ def tile_scene(plan: Plan, step_index: int, tile: int = 0, chunk: int | None = N
     strides = weight.get(rows.name, 0), weight.get(columns.name, 0)
     letters = letters_of(problem_of(plan.graph, step.nodes[0]))
     spans = {axis.name: axis.span(at[axis.name]) for axis in outer}
-    names = " + ".join(plan.graph.nodes[node].name for node in step.nodes)
     return TileScene(
-        title=f"Step {step.index}, {names}: tile {tile:,} of {tile_count(step):,}, counted from 0",
+        title=f"Step {step.index}, {step_title(plan, step)}: tile {tile:,} of {tile_count(step):,}, counted from 0",
         engine=step.engine,
         tile=tile,
         tiles=tile_count(step),

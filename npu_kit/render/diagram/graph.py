@@ -6,10 +6,13 @@ from collections.abc import Collection, Mapping
 
 from npu_kit.errors import RenderError
 from npu_kit.graph.ir import Graph, Node
-from npu_kit.render.diagram import Arrow, Box, Diagram, Group
-from npu_kit.render.diagram_picture import draw
+from npu_kit.plan.stripes import JOIN, VIEW
+from npu_kit.render.diagram.model import Arrow, Box, Diagram, Group
+from npu_kit.render.diagram.picture import draw
 from npu_kit.render.format import format_value, shorten
 from npu_kit.render.picture import Picture
+
+_KINDS = {"input": "input", "const": "constant", VIEW: "view", JOIN: "join"}  # kind of a node -> kind of its box
 
 
 def graph_diagram(
@@ -33,6 +36,7 @@ def graph_diagram(
     for node_id in highlight:
         if not 0 <= node_id < len(graph.nodes):
             raise RenderError(f"cannot highlight node {node_id}", f"the graph has nodes 0 to {len(graph.nodes) - 1}")
+    highlighted = frozenset(highlight)
     composites = dict.fromkeys(node.composite for node in graph.nodes if node.composite)
     groups = {label: Group(f"composite {label}", "composite", label) for label in composites}
     boxes, arrows = [], []
@@ -40,14 +44,14 @@ def graph_diagram(
         boxes.append(
             Box(
                 key=f"node {node_id}",
-                kind={"input": "input", "const": "constant"}.get(node.kind, "op"),
+                kind=_KINDS.get(node.kind, "op"),
                 title=f"{node_id}: {node.name}",
                 rows=_rows(node, attributes),
                 engine=(engines or {}).get(node_id, ""),
                 place="npu" if node.is_kernel else "",
                 tooltip=_tooltip(node_id, node),
                 group=groups[node.composite].key if node.composite else "",
-                is_highlighted=node_id in highlight,
+                is_highlighted=node_id in highlighted,
             )
         )
         for position, entry in enumerate(node.inputs):

@@ -9,7 +9,7 @@ from npu_kit.render import theme
 from npu_kit.render.format import number_of
 from npu_kit.render.svg import Canvas
 from npu_kit.render.text import text_width
-from npu_kit.render.tile_scene import TileScene
+from npu_kit.render.tile.scene import TileScene
 
 MAX_SIDE = 40  # tiles drawn along one side; of more, only the ends and the surroundings of the current one
 
@@ -39,20 +39,31 @@ def sample(count: int, current: int, limit: int = MAX_SIDE) -> list[int | None]:
     return shown
 
 
-def draw_grid(canvas: Canvas, scene: TileScene) -> float:
-    """Draw the grid, with the position at which each tile starts, and return where it ends."""
-    rows = _places(scene.rows, sample(scene.rows.count, scene.at[0]), TOP, HEIGHT)
+def grid_bottom(scene: TileScene) -> float:
+    """Where the grid ends: the same for all tiles of a step, or everything below would jump."""
+    if scene.rows.count > MAX_SIDE:
+        return TOP + HEIGHT
+    return max(start + length for start, length in _row_places(scene).values())
+
+
+def draw_grid(canvas: Canvas, scene: TileScene) -> None:
+    """Draw the grid, with the position at which each tile starts."""
+    rows = _row_places(scene)
     columns = _places(scene.columns, sample(scene.columns.count, scene.at[1]), LEFT, WIDTH)
     for row in rows:
         for column in columns:
             _draw_tile(canvas, scene, row, column, columns[column], rows[row])
     (x, width), (y, height) = columns[scene.at[1]], rows[scene.at[0]]
     canvas.rect(x, y, width, height, stroke=theme.ATTENTION, stroke_width=3)
-    words = f"{scene.labels[1]} to the right: {_cut(scene.columns)};  {scene.labels[0]} downwards: {_cut(scene.rows)}"
+    directions = ((scene.labels[1], "to the right", scene.columns), (scene.labels[0], "downwards", scene.rows))
+    words = "; ".join(f"{label} {where}: {_cut(axis)}" for label, where, axis in directions if label)
     canvas.text(12, 46, words, size=theme.SIZE_SMALL, width=WIDTH + LEFT)
     _label_columns(canvas, scene.columns, columns)
     _label_rows(canvas, scene.rows, rows)
-    return max(start + length for start, length in rows.values())
+
+
+def _row_places(scene: TileScene) -> dict[int, Place]:
+    return _places(scene.rows, sample(scene.rows.count, scene.at[0]), TOP, HEIGHT)
 
 
 def _draw_tile(canvas: Canvas, scene: TileScene, row: int, column: int, across: Place, down: Place) -> None:
