@@ -18,8 +18,8 @@ from npu_kit.render.occupancy_picture import occupancy
 from npu_kit.render.picture import Picture
 from npu_kit.render.roofline_picture import roofline
 from npu_kit.render.tables import Table, events_table, metrics_table, program_table, reasons_table, steps_table
+from npu_kit.render.tile.axes import chunk_count, tile_count
 from npu_kit.render.tile.picture import tiles
-from npu_kit.render.tile.scene import chunk_count, tile_count
 from npu_kit.render.timeline_picture import timeline
 from npu_kit.render.traffic_picture import traffic
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from npu_kit.errors import RenderError
 from npu_kit.hw.spec import MemoryTier
 from npu_kit.plan.ir import Buffer, Plan
-from npu_kit.plan.stripes import VIEW
+from npu_kit.plan.stripes import JOIN, VIEW
 from npu_kit.render import theme
 from npu_kit.render.format import format_bytes, format_count, format_share, number_of
 from npu_kit.render.names import operand_roles, step_title, tensor_name
@@ -56,9 +56,12 @@ def pieces_of(plan: Plan, step: int, tier: str) -> tuple[Piece, ...]:
 
 
 def _buffer_title(plan: Plan, buffer: Buffer) -> str:
-    """A constant, an input or a copy of one by its short name; a result keeps the planner's name for it."""
-    kind = plan.graph.nodes[buffer.entry.node].kind
-    return tensor_name(plan.graph, buffer.entry) if kind in ("input", "const", VIEW) else buffer.name
+    """A constant or an input by its short name; a result by the planner's name, without the backend's before it."""
+    node = plan.graph.nodes[buffer.entry.node]
+    if node.kind in ("input", "const", VIEW):
+        return tensor_name(plan.graph, buffer.entry)
+    composite = plan.graph.nodes[node.inputs[0].node].composite if node.kind == JOIN else node.composite
+    return buffer.name.replace(composite, composite.rpartition(".")[2]) if composite else buffer.name
 
 
 def memory_map(plan: Plan, step: int, *, title: str = "") -> Picture:

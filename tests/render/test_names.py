@@ -127,6 +127,13 @@ def test_pictures_show_short_names_and_keep_the_full_ones_in_tooltips(plan: Plan
         assert any(full in tip for tip in tooltips(root))
 
 
+def test_results_are_named_without_the_backend(striped: Plan) -> None:
+    shown = words(check(memory_map(striped, 1)))
+    for name in ("conv2d (conv2d#0)", "conv2d (conv2d#1)", "max_pool2d (pool#2)"):
+        assert any(name in word for word in shown), name
+    assert not any("npu." in word for word in shown)
+
+
 def test_views_and_joins_are_drawn_as_what_they_are(striped: Plan) -> None:
     diagram = graph_diagram(striped.graph)
     verify_diagram(diagram)

@@ -22,8 +22,9 @@ from npu_kit.plan.ir import Plan
 from npu_kit.plan.planner import make_plan
 from npu_kit.plan.program import instructions
 from npu_kit.render import chunk_count, tile_count, tiles
+from npu_kit.render.tile.axes import output_axes
 from npu_kit.render.tile.grid import MAX_SIDE, sample
-from npu_kit.render.tile.scene import output_axes, tile_scene
+from npu_kit.render.tile.scene import tile_scene
 from npu_kit.trace.events import KINDS
 
 

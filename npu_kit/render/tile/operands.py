@@ -74,17 +74,6 @@ def operand_boxes(
                 yield _box(plan, extra, roles[extra.name], [box], tile_axes, shown, _letters(problem, "out"), {})
 
 
-def letters_of(problem: Problem) -> dict[str, str]:
-    """Axis names in the letters of the operation: M, N, K for a matmul; N, C, H, W for images."""
-    if isinstance(problem, Contraction) and problem.operation == "matmul":
-        return {"x": "M", "n": "N", "c": "K"}
-    if isinstance(problem, Contraction):
-        return {"batch": "N", "y": "H", "x": "W", "n": "C"}
-    if isinstance(problem, Window):
-        return {"batch": "N", "y": "H", "x": "W", "c": "C"}
-    return {}
-
-
 def _spans(step: Step, at: Place) -> dict[str, Span]:
     return spans_of(step.axes, tuple(at.get(axis.name, -1) for axis in step.axes))
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 from npu_kit.errors import RenderError
 from npu_kit.plan.geometry import problem_of
-from npu_kit.plan.ir import Axis, Plan, Step
+from npu_kit.plan.ir import Axis, Plan
 from npu_kit.plan.program import tile_indices
 from npu_kit.render.format import number_of
 from npu_kit.render.names import step_title
-from npu_kit.render.tile.operands import OperandBox, letters_of, operand_boxes
-
-REDUCTIONS = {"contraction": ("c", "kh", "kw"), "window": ("kh", "kw")}  # axes over which a step sums, by family
+from npu_kit.render.tile.axes import chunk_count, letters_of, output_axes, tile_count
+from npu_kit.render.tile.operands import OperandBox, operand_boxes
 
 _MISSING = Axis("", 1, 1)  # stands for an axis that the output does not have
 
@@ -44,21 +43,6 @@ class TileScene:
     def number(self, row: int, column: int) -> int:
         """Number of the tile at (row, column), in loop order."""
         return self.origin + row * self.strides[0] + column * self.strides[1]
-
-
-def output_axes(step: Step) -> tuple[Axis, ...]:
-    """The axes that number the output tiles, in loop order."""
-    return tuple(axis for axis in step.axes if axis.name not in REDUCTIONS.get(step.family, ()))
-
-
-def tile_count(step: Step) -> int:
-    """Number of output tiles of ``step``."""
-    return math.prod(axis.count for axis in output_axes(step))
-
-
-def chunk_count(step: Step) -> int:
-    """Number of chunks of the reduction axes, per output tile."""
-    return math.prod(axis.count for axis in step.axes if axis not in output_axes(step))
 
 
 def tile_scene(plan: Plan, step_index: int, tile: int = 0, chunk: int | None = None) -> TileScene:
