@@ -21,11 +21,10 @@
 
 # %%
 import npu_kit
-import npu_kit.byoc.doctor as doctor
-from npu_kit import render
+from npu_kit import doctor, render
 from npu_kit.byoc.describe import describe_partition
-from npu_kit.byoc.host import build_for_host
-from npu_kit.byoc.walk import operators_in
+from npu_kit.byoc.model.walk import operators_in
+from npu_kit.byoc.run.host import build_for_host
 from npu_kit.data import load_digits_data
 from npu_kit.exercises import check
 from npu_kit.zoo import build

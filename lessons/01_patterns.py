@@ -28,9 +28,9 @@ from tvm.script import relax as R
 
 import npu_kit
 from npu_kit import render
-from npu_kit.byoc import calls, checks, describe, patterns, walk
-from npu_kit.byoc.checks import accept
-from npu_kit.byoc.match import Match
+from npu_kit.byoc import describe, patterns
+from npu_kit.byoc.model import calls, walk
+from npu_kit.byoc.patterns import Match, accept, checks
 from npu_kit.byoc.report import Refusal
 from npu_kit.exercises import check
 from npu_kit.zoo import build, probes

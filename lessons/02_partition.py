@@ -26,9 +26,10 @@ from tvm.relax.transform import FuseOpsByPattern, LegalizeOps, MergeCompositeFun
 
 import npu_kit
 from npu_kit import render
-from npu_kit.byoc import describe, normalize, partition, patterns
-from npu_kit.byoc.calls import relax_name, span_label
-from npu_kit.byoc.walk import composites_of, region_functions, walk_calls
+from npu_kit.byoc import describe, partition, patterns
+from npu_kit.byoc.model import normalize
+from npu_kit.byoc.model.calls import relax_name, span_label
+from npu_kit.byoc.model.walk import composites_of, region_functions, walk_calls
 from npu_kit.exercises import check
 from npu_kit.plan.traffic import plan_counters
 from npu_kit.trace.counters import total

@@ -30,7 +30,7 @@ from tvm.relax.dpl import is_op, wildcard
 
 import npu_kit
 from npu_kit import render
-from npu_kit.byoc import lower as lowering
+from npu_kit.byoc.codegen import lower as lowering
 from npu_kit.exercises import check
 from npu_kit.graph import ops, serialize
 from npu_kit.zoo import build, random_arguments

@@ -24,7 +24,7 @@ import numpy as np
 
 import npu_kit
 from npu_kit import render
-from npu_kit.byoc.host import build_for_host
+from npu_kit.byoc.run.host import build_for_host
 from npu_kit.exercises import check
 from npu_kit.plan import forecast, planner, program, traffic
 from npu_kit.runtime.execute import execute

@@ -9,18 +9,18 @@ from typing import Any
 
 from tvm import relax
 
-from npu_kit.byoc import registration
-from npu_kit.byoc.artefact import export
-from npu_kit.byoc.callback import call_through
-from npu_kit.byoc.codegen import GeneratedRegion, generate, write_options
-from npu_kit.byoc.doctor import check_tvm
-from npu_kit.byoc.guard import verify_host
-from npu_kit.byoc.host import build_executable
-from npu_kit.byoc.package import Settings, Tile
+from npu_kit.byoc.codegen import registration
+from npu_kit.byoc.codegen.generate import GeneratedRegion, generate, write_options
+from npu_kit.byoc.model.guard import verify_host
+from npu_kit.byoc.model.walk import model_functions
 from npu_kit.byoc.partition import partition
 from npu_kit.byoc.report import Partition
-from npu_kit.byoc.running import RunnableModel, parameters_of
-from npu_kit.byoc.walk import model_functions
+from npu_kit.byoc.run.artefact import export
+from npu_kit.byoc.run.callback import call_through
+from npu_kit.byoc.run.host import build_executable
+from npu_kit.byoc.run.model import RunnableModel, parameters_of
+from npu_kit.byoc.run.region_text import Settings, Tile
+from npu_kit.doctor import require_tvm
 from npu_kit.graph.ir import Graph
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
@@ -100,7 +100,7 @@ def compile(
         PartitionError, UnsupportedError, PlanError, SpecError: by stage.
         ToolError: TVM is missing or does not fit.
     """
-    check_tvm()
+    require_tvm()
     registration.require_registered()
     settings = Settings(load_spec(spec), tile, power_mode, mode)
     parts = partition(mod, settings.spec, patterns=patterns, merge=merge, bind_constants=bind_constants)

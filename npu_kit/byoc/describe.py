@@ -11,10 +11,10 @@ from typing import Any, Union
 
 from tvm import ir, relax
 
-from npu_kit.byoc.calls import describe_type, relax_name, span_label
-from npu_kit.byoc.lower import lower
+from npu_kit.byoc.codegen.lower import lower
+from npu_kit.byoc.model.calls import describe_type, relax_name, span_label
+from npu_kit.byoc.model.walk import is_model_function, model_functions
 from npu_kit.byoc.report import CallReport, Partition, Region
-from npu_kit.byoc.walk import is_model_function, model_functions
 from npu_kit.errors import NpuKitError
 from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.steps import engine_of

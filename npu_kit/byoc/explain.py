@@ -9,11 +9,11 @@ from typing import Any
 from tvm import ir
 from tvm.ir import IRModule
 
-from npu_kit.byoc.calls import describe_type, relax_name, span_label
-from npu_kit.byoc.operators import named_operators
+from npu_kit.byoc.model.calls import describe_type, relax_name, span_label
+from npu_kit.byoc.model.walk import composites_of, model_functions, region_functions, walk_calls
+from npu_kit.byoc.patterns.pattern_operators import named_operators
+from npu_kit.byoc.patterns.watch import Recorder
 from npu_kit.byoc.report import CallReport, Refusal, Region, Report
-from npu_kit.byoc.walk import composites_of, model_functions, region_functions, walk_calls
-from npu_kit.byoc.watch import Recorder
 
 # Refusals of longer patterns that are worth a word where a shorter one was taken: the others only say "another kind".
 _SURPRISES = ("leak", "cycle", "memory", "dtype")

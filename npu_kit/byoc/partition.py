@@ -10,14 +10,14 @@ from tvm import ir, relax
 from tvm.ir import IRModule
 from tvm.relax.transform import FuseOpsByPattern, MergeCompositeFunctions
 
-from npu_kit.byoc.doctor import check_tvm
 from npu_kit.byoc.explain import explain
-from npu_kit.byoc.normalize import prepare
-from npu_kit.byoc.operators import required_operators
-from npu_kit.byoc.patterns import pattern_rows
+from npu_kit.byoc.model.normalize import prepare
+from npu_kit.byoc.model.walk import model_functions, operators_in, region_functions, walk
+from npu_kit.byoc.patterns.pattern_operators import required_operators
+from npu_kit.byoc.patterns.table import pattern_rows
+from npu_kit.byoc.patterns.watch import Recorder, watch
 from npu_kit.byoc.report import Partition
-from npu_kit.byoc.walk import model_functions, operators_in, region_functions, walk
-from npu_kit.byoc.watch import Recorder, watch
+from npu_kit.doctor import require_tvm
 from npu_kit.errors import PartitionError
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
@@ -50,7 +50,7 @@ def partition(
     """
     if merge not in MERGE_MODES:
         raise PartitionError(f"merge={merge!r}", f"it is one of {', '.join(map(repr, MERGE_MODES))}")
-    check_tvm()
+    require_tvm()
     machine = load_spec(spec)
     recorder = Recorder()
     watched = watch(pattern_rows(machine) if patterns is None else patterns, recorder)
@@ -114,7 +114,7 @@ def _fuse(
     except Exception as error:
         if recorder.error is not None:
             raise recorder.error from None
-        hint = "a check with npu_kit.byoc.checks.check_flow, which refuses matches that something else reads."
+        hint = "a check with npu_kit.byoc.patterns.checks.check_flow, which refuses matches that something else reads."
         raise PartitionError("the patterns cannot be fused", _last_line(error), hint) from error
 
 

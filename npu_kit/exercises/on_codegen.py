@@ -6,7 +6,7 @@ import json
 from functools import cache
 from typing import Any
 
-from npu_kit.byoc.lower import lower
+from npu_kit.byoc.codegen.lower import lower
 from npu_kit.byoc.partition import partition
 from npu_kit.exercises.exercise import function_exercise, value_exercise
 from npu_kit.graph.ir import Graph

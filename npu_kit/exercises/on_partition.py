@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from npu_kit.byoc.compile import compile as compile_model
+from npu_kit.byoc.model.walk import composites_of, region_functions
 from npu_kit.byoc.partition import partition
 from npu_kit.byoc.report import Partition
-from npu_kit.byoc.walk import composites_of, region_functions
 from npu_kit.exercises.compare import describe, first_difference
 from npu_kit.exercises.exercise import Exercise, NotDone, function_exercise, is_stub, value_exercise
 from npu_kit.graph.ir import Entry, Graph

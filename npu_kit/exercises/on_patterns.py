@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from npu_kit.byoc.calls import shape_of
-from npu_kit.byoc.checks import accept, check_bias
-from npu_kit.byoc.match import Match
+from npu_kit.byoc.model.calls import shape_of
 from npu_kit.byoc.partition import partition
-from npu_kit.byoc.patterns import pattern_infos
+from npu_kit.byoc.patterns import Match, accept, pattern_infos
+from npu_kit.byoc.patterns.checks import check_bias
 from npu_kit.byoc.report import RULES, Refusal
 from npu_kit.exercises.compare import describe
 from npu_kit.exercises.exercise import Exercise, NotDone, is_stub, value_exercise

@@ -7,10 +7,10 @@ import pytest
 from tvm import relax, tirx
 from tvm.relax.dpl import is_op, wildcard
 
-from npu_kit.byoc.checks import accept, check_leak, collect_refusals
-from npu_kit.byoc.match import Match
-from npu_kit.byoc.op_checks import MAX_RANK, dtypes_of
 from npu_kit.byoc.partition import partition
+from npu_kit.byoc.patterns import Match, accept, collect_refusals
+from npu_kit.byoc.patterns.call_checks import MAX_RANK, dtypes_of
+from npu_kit.byoc.patterns.checks import check_leak
 from npu_kit.byoc.report import RULES, Refusal
 from npu_kit.hw.presets import load_spec
 

@@ -16,8 +16,8 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import npu_kit
-from npu_kit.byoc import runner
-from npu_kit.byoc.host import build_for_host
+from npu_kit.byoc.run import regions
+from npu_kit.byoc.run.host import build_for_host
 from npu_kit.errors import InputError, PlanError, SpecError, UnsupportedError
 
 
@@ -198,7 +198,7 @@ def test_inputs_are_never_written_or_shared(monkeypatch):
     def scribble(_plan, arguments, outputs, *, mode):
         arguments[0][...] = 99
 
-    monkeypatch.setattr(runner, "execute", scribble)
+    monkeypatch.setattr(regions, "execute", scribble)
     with pytest.raises(ValueError, match="read-only"):
         compiled.run(x)
     assert x.tolist() == [-1.0, 0.0, 2.0]
@@ -260,7 +260,7 @@ def test_a_subclass_keeps_its_class(x, monkeypatch):
     def fail(*_args, **_options):
         raise np.exceptions.AxisError("from the kernel")
 
-    monkeypatch.setattr(runner, "execute", fail)
+    monkeypatch.setattr(regions, "execute", fail)
     with pytest.raises(np.exceptions.AxisError, match="from the kernel"):
         compiled.run(x)
 
@@ -274,7 +274,7 @@ def test_ctrl_c_in_a_kernel_is_a_keyboard_interrupt_and_the_next_run_is_right(x,
         time.sleep(5)
 
     with monkeypatch.context() as patched:
-        patched.setattr(runner, "execute", interrupt)
+        patched.setattr(regions, "execute", interrupt)
         with pytest.raises(KeyboardInterrupt):
             compiled.run(x)
     np.testing.assert_allclose(compiled.run(x), reference(x), atol=1e-5)

@@ -9,8 +9,8 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import npu_kit
-from npu_kit.byoc.guard import verify_depth, verify_host
-from npu_kit.byoc.host import build_for_host
+from npu_kit.byoc.model.guard import verify_depth, verify_host
+from npu_kit.byoc.run.host import build_for_host
 from npu_kit.errors import UnsupportedError
 
 

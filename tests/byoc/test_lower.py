@@ -14,7 +14,7 @@ from tvm.relax.transform import FuseOpsByPattern, LegalizeOps, MergeCompositeFun
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from npu_kit.byoc.lower import lower
+from npu_kit.byoc.codegen.lower import lower
 from npu_kit.errors import UnsupportedError
 from npu_kit.graph.ir import Entry
 from npu_kit.graph.serialize import from_json, to_json

@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import relax, topi
 from tvm.relax.frontend.onnx import from_onnx
 
-from npu_kit.byoc.normalize import MAX_DEPTH, nesting_depth, prepare
-from npu_kit.byoc.walk import model_functions, walk_calls
+from npu_kit.byoc.model.normalize import MAX_DEPTH, nesting_depth, prepare
+from npu_kit.byoc.model.walk import model_functions, walk_calls
 from npu_kit.errors import PartitionError
 
 op, nn = relax.op, relax.op.nn

@@ -19,7 +19,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from npu_kit.byoc.partition import partition
-from npu_kit.byoc.patterns import pattern_table
+from npu_kit.byoc.patterns.table import pattern_table
 from npu_kit.byoc.report import CallReport, Refusal, Report
 from npu_kit.errors import PartitionError, SpecError
 
@@ -566,7 +566,7 @@ def test_interrupt_in_a_check_of_the_kit_is_an_interrupt(monkeypatch):
     def interrupted(match, *specific):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("npu_kit.byoc.patterns.check_match", interrupted)
+    monkeypatch.setattr("npu_kit.byoc.patterns.table.check_match", interrupted)
     with pytest.raises(KeyboardInterrupt):
         partition(Forward)
 

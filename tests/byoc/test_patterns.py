@@ -10,7 +10,7 @@ import pytest
 from tvm import relax
 
 from npu_kit.byoc.partition import partition
-from npu_kit.byoc.patterns import PREFIX, pattern_infos, pattern_table
+from npu_kit.byoc.patterns.table import PREFIX, pattern_infos, pattern_table
 from npu_kit.hw.presets import load_spec
 
 op, nn = relax.op, relax.op.nn
@@ -221,7 +221,7 @@ def test_in_a_list_the_first_match_wins(make_model, emit_chain):
 REGISTERED = """
 import tvm.relax.backend.contrib.example_npu
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
-from npu_kit.byoc.patterns import pattern_table, register
+from npu_kit.byoc.patterns.table import pattern_table, register
 before = [str(p.name) for p in get_patterns_with_prefix("example_npu")]
 names = register()
 after = [str(p.name) for p in get_patterns_with_prefix("example_npu")]

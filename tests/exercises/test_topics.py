@@ -12,9 +12,9 @@ import pytest
 from tvm.relax.dpl import is_op, wildcard
 from tvm.relax.transform import FuseOpsByPattern
 
-from npu_kit.byoc.calls import shape_of
-from npu_kit.byoc.normalize import prepare
-from npu_kit.byoc.patterns import pattern_table
+from npu_kit.byoc.model.calls import shape_of
+from npu_kit.byoc.model.normalize import prepare
+from npu_kit.byoc.patterns.table import pattern_table
 from npu_kit.byoc.report import Refusal
 from npu_kit.exercises import check
 from npu_kit.exercises.exercise import NOT_YET, WRONG

@@ -37,7 +37,7 @@ class GraphExplorer(View):
         Args:
             partition: a partitioned model.
             lower: turns a region's function and symbol into a Graph, or into a pair that begins with one:
-                ``npu_kit.byoc.lower.lower``.
+                ``npu_kit.byoc.codegen.lower.lower``.
 
         Raises:
             TypeError: ``lower`` cannot be called.

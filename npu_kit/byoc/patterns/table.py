@@ -17,9 +17,8 @@ from tvm.relax.backend.pattern_registry import register_patterns
 from tvm.relax.dpl import is_op, is_tuple_get_item, wildcard
 from tvm.relax.transform import FusionPattern
 
-from npu_kit.byoc.checks import (
+from npu_kit.byoc.patterns.checks import (
     Check,
-    accept,
     check_bias,
     check_dense,
     check_depthwise,
@@ -27,7 +26,8 @@ from npu_kit.byoc.checks import (
     check_relu6,
     check_residual,
 )
-from npu_kit.byoc.match import Match
+from npu_kit.byoc.patterns.match import Match
+from npu_kit.byoc.patterns.refusals import accept
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
 

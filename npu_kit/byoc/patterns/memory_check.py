@@ -6,14 +6,14 @@ from typing import Any
 
 from tvm import relax
 
-from npu_kit.byoc.calls import (
+from npu_kit.byoc.model.calls import (
     attributes_of,
     find_definition,
     result_of,
     tensor_operands,
     tensor_type,
 )
-from npu_kit.byoc.match import Match
+from npu_kit.byoc.patterns.match import Match
 from npu_kit.byoc.report import Refusal
 from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry, Graph, Node, TensorType

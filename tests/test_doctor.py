@@ -7,21 +7,21 @@ import sys
 
 import pytest
 
-from npu_kit.byoc import doctor
-from npu_kit.byoc.doctor import Finding, check_tvm, describe, diagnose
+from npu_kit import doctor
+from npu_kit.doctor import Finding, describe, diagnose, require_tvm
 from npu_kit.errors import ToolError
 
 
 @pytest.fixture
 def installed(monkeypatch):
     """``installed(**{"apache-tvm": "0.27.0"})``: these versions and no others, as pip sees it."""
-    check_tvm.cache_clear()
+    require_tvm.cache_clear()
 
     def pretend(**versions):
         monkeypatch.setattr(doctor, "_version", versions.get)
 
     yield pretend
-    check_tvm.cache_clear()
+    require_tvm.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -42,10 +42,10 @@ def test_pair_of_tvm_and_ffi(installed, ffi, fits):
     versions = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": ffi}
     installed(**versions)
     if fits:
-        check_tvm()
+        require_tvm()
         return
     with pytest.raises(ToolError) as caught:
-        check_tvm()
+        require_tvm()
     message = str(caught.value)
     assert "0.27.0.post1" in message and "pip install" in message and ">=0.1.14.post0,<0.1.15" in message
     assert (ffi or "not installed") in message
@@ -62,12 +62,12 @@ def test_bounds_are_those_of_pyproject(repository):
 
 def test_tvm_from_source_is_left_alone(installed):
     installed()  # importable here, and pip knows nothing of it
-    check_tvm()
+    require_tvm()
 
 
 def test_another_tvm_is_reported_and_not_refused(installed):
     installed(**{"apache-tvm": "0.28.0", "apache-tvm-ffi": "0.2.0", "numpy": "2.4"})
-    check_tvm()
+    require_tvm()
     rows = {row.what: row for row in diagnose()}
     assert not rows["TVM"].is_ok and rows["NumPy"].is_ok
 
@@ -76,22 +76,22 @@ def test_missing_tvm(installed, monkeypatch):
     installed()
     monkeypatch.setattr(doctor, "_is_importable", lambda module: False)
     with pytest.raises(ToolError, match="not installed"):
-        check_tvm()
+        require_tvm()
 
 
 def test_a_good_pair_is_looked_up_once(installed, monkeypatch):
     installed(**{"apache-tvm": "0.27.0", "apache-tvm-ffi": "0.1.14.post0"})
-    check_tvm()
+    require_tvm()
     monkeypatch.setattr(doctor, "_version", lambda package: pytest.fail("looked up again"))
-    check_tvm()
+    require_tvm()
 
 
 def test_a_bad_pair_is_looked_up_again_after_it_is_fixed(installed):
     installed(**{"apache-tvm": "0.27.0", "apache-tvm-ffi": "0.1.15"})
     with pytest.raises(ToolError):
-        check_tvm()
+        require_tvm()
     installed(**{"apache-tvm": "0.27.0", "apache-tvm-ffi": "0.1.14.post0"})
-    check_tvm()
+    require_tvm()
 
 
 def test_this_environment_is_ok():
@@ -168,7 +168,7 @@ class NoTvm(importlib.abc.MetaPathFinder):
             raise ImportError("libtvm.so: cannot open shared object file")
 
 sys.meta_path.insert(0, NoTvm())
-from npu_kit.byoc.doctor import describe, diagnose
+from npu_kit.doctor import describe, diagnose
 from npu_kit.byoc.report import Report
 row = next(row for row in diagnose() if row.what == "import tvm")
 assert not row.is_ok and "libtvm.so" in row.found and "pip install" in row.fix

@@ -11,8 +11,8 @@ from typing import Any
 import tvm
 from tvm.support import cc
 
-from npu_kit.byoc.doctor import check_tvm
-from npu_kit.byoc.running import RunnableModel
+from npu_kit.byoc.run.model import RunnableModel
+from npu_kit.doctor import require_tvm
 from npu_kit.errors import ToolError
 from npu_kit.runtime.inputs import Parameter
 
@@ -66,7 +66,7 @@ def load(path: str | os.PathLike[str], *, trust: bool = False) -> RunnableModel:
             "a shared library is a program, which can do anything that you can",
             "load(path, trust=True), for a file of your own.",
         )
-    check_tvm()
+    require_tvm()
     library = Path(path)
     sha256, entry, parameters = _read_manifest(_manifest_path(library))
     # TVM maps the file: one that was cut short ends the process.

@@ -8,8 +8,9 @@ from typing import Any
 
 from tvm.relax.transform import FusionPattern
 
-from npu_kit.byoc.calls import span_label
-from npu_kit.byoc.checks import check_cycle, collect_refusals
+from npu_kit.byoc.model.calls import span_label
+from npu_kit.byoc.patterns.checks import check_cycle
+from npu_kit.byoc.patterns.refusals import collect_refusals
 from npu_kit.byoc.report import Refusal
 from npu_kit.errors import PartitionError
 

@@ -13,9 +13,9 @@ from tvm import ir, relax
 from tvm.ir import IRModule
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from npu_kit.byoc.calls import constant_value, describe_type, dtype_of, relax_name
-from npu_kit.byoc.rewrite import rewrite
-from npu_kit.byoc.walk import is_model_function, model_functions, operators_in, walk_calls
+from npu_kit.byoc.model.calls import constant_value, describe_type, dtype_of, relax_name
+from npu_kit.byoc.model.rewrite import rewrite
+from npu_kit.byoc.model.walk import is_model_function, model_functions, operators_in, walk_calls
 from npu_kit.errors import PartitionError
 
 # TVM's passes recurse: an expression nested about 5,000 deep ends the process. A chain of bindings is not nested.

@@ -13,11 +13,11 @@ from typing import Any
 import tvm
 from numpy.typing import NDArray
 
-from npu_kit.byoc import runner
-from npu_kit.byoc.doctor import check_tvm
-from npu_kit.byoc.lower import lower
-from npu_kit.byoc.package import FORMAT, MODES, Package, Settings, digest_constants, package_from_json
-from npu_kit.byoc.packed import RegionCode, build_library
+from npu_kit.byoc.codegen.library import RegionCode, build_library
+from npu_kit.byoc.codegen.lower import lower
+from npu_kit.byoc.run import regions
+from npu_kit.byoc.run.region_text import FORMAT, MODES, Package, Settings, digest_constants, package_from_json
+from npu_kit.doctor import require_tvm
 from npu_kit.errors import GraphError, PartitionError
 from npu_kit.graph.ir import Graph
 from npu_kit.graph.serialize import from_json
@@ -55,7 +55,7 @@ def generate(function: Any, settings: Settings) -> GeneratedRegion:
     graph, values = lower(function, symbol)
     constants = {graph.nodes[node].name: values[graph.nodes[node].name] for node in graph.constants}
     package = Package(graph, settings, digest_constants(constants.values()))
-    key, text, plan = runner.add(package)
+    key, text, plan = regions.add(package)
     count = len(function.params) + len(graph.heads)  # a tuple parameter is passed as one argument, outputs flattened
     return GeneratedRegion(graph, plan, constants, RegionCode(symbol, key, text, count))
 
@@ -71,7 +71,7 @@ def codegen(functions: Iterable[Any], options: Mapping[str, Any], constant_names
     Returns:
         one runtime module that holds the code of all regions and their constants.
     """
-    check_tvm()
+    require_tvm()
     settings = read_options(options)
     regions = [generate(function, settings) for function in functions]
     library = build_library(region.code for region in regions)
@@ -101,7 +101,7 @@ def create_runtime(symbol: str, text: str, constant_names: Iterable[str]) -> Any
     if [str(name) for name in constant_names] != names:
         given = ", ".join(map(str, constant_names)) or "none"
         raise GraphError(f"constants of {symbol}", f"the graph has {', '.join(names) or 'none'} and {given} were given")
-    key, text, _ = runner.add(package)
+    key, text, _ = regions.add(package)
     count = len(package.graph.inputs) + len(package.graph.heads)
     return build_library([RegionCode(symbol, key, text, count)])
 

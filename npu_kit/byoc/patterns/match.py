@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import relax
 
-from npu_kit.byoc.calls import relax_name, tensor_operands
+from npu_kit.byoc.model.calls import relax_name, tensor_operands
 from npu_kit.hw.spec import NpuSpec
 
 

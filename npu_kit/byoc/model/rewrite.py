@@ -31,9 +31,9 @@ from tvm import ir, relax, tirx, topi
 from tvm.ir import IRModule
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from npu_kit.byoc.calls import constant_value, dtype_of, shape_of, tensor_type
-from npu_kit.byoc.folding import fold
-from npu_kit.byoc.walk import model_functions, walk
+from npu_kit.byoc.model.calls import constant_value, dtype_of, shape_of, tensor_type
+from npu_kit.byoc.model.folding import fold
+from npu_kit.byoc.model.walk import model_functions, walk
 
 _MOVES = ("relax.astype", "relax.broadcast_to", "relax.reshape")  # nothing where the type stays
 _REDUCTIONS = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import ir, relax, tirx
 
-from npu_kit.byoc import calls
+from npu_kit.byoc.model import calls
 from npu_kit.errors import NpuKitError, UnsupportedError
 from npu_kit.graph.ir import DTYPE_BYTES, Entry, Graph, Node, TensorType
 from npu_kit.graph.ops import normalise_attrs

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_kit.byoc.package import Package, digest_constants, key_of, package_from_json
+from npu_kit.byoc.run.region_text import Package, digest_constants, key_of, package_from_json
 from npu_kit.errors import ExecutionError, GraphError, InputError
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.planner import make_plan

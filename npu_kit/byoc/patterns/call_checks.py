@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_kit.byoc.calls import (
+from npu_kit.byoc.model.calls import (
     attributes_of,
     constant_value,
     describe_type,
@@ -17,7 +17,7 @@ from npu_kit.byoc.calls import (
     tensor_operands,
     tensor_type,
 )
-from npu_kit.byoc.match import Match
+from npu_kit.byoc.patterns.match import Match
 from npu_kit.byoc.report import Refusal
 from npu_kit.errors import GraphError, UnsupportedError
 from npu_kit.graph.attributes import AttrDef

@@ -8,10 +8,10 @@ import tvm
 from tvm import relax
 from tvm.relax import backend, transform
 
-from npu_kit.byoc.callback import call_through
-from npu_kit.byoc.guard import verify_depth, verify_host
-from npu_kit.byoc.running import RunnableModel, parameters_of
-from npu_kit.byoc.walk import has_branch
+from npu_kit.byoc.model.guard import verify_depth, verify_host
+from npu_kit.byoc.model.walk import has_branch
+from npu_kit.byoc.run.callback import call_through
+from npu_kit.byoc.run.model import RunnableModel, parameters_of
 
 # TVM's default pipeline without StaticPlanBlockMemory: on the 0.27 wheel a module with an If that went through that
 # pass can end the process with a segmentation fault when a branch runs.

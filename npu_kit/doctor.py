@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from npu_kit.errors import ToolError
-from npu_kit.render.dot import find_backend
 
 # TVM 0.27 itself declares only the lower bound. With 0.1.15, saving or copying a module ends the process.
 WANTED_TVM = "0.27.*"
@@ -40,7 +39,7 @@ class Finding:
 
 
 @functools.cache
-def check_tvm() -> None:
+def require_tvm() -> None:
     """Make sure that the installed TVM and its ffi package fit; looks once per process if they do.
 
     Raises:
@@ -109,6 +108,8 @@ def _import_of_tvm() -> Finding:
 
 
 def _dot() -> Finding:
+    from npu_kit.render.dot import find_backend  # here: what only asks for TVM needs no renderers
+
     try:
         name, program = find_backend()
     except ToolError as error:

@@ -27,13 +27,14 @@ def register() -> None:
     """
     import tvm
 
-    from npu_kit.byoc import codegen, runner
-    from npu_kit.byoc.callback import guarded
+    from npu_kit.byoc.codegen import generate
+    from npu_kit.byoc.run import regions
+    from npu_kit.byoc.run.callback import guarded
 
     callbacks: dict[str, Callable[..., Any]] = {
-        **runner.CALLBACKS,
-        CODEGEN: codegen.codegen,
-        RUNTIME: codegen.create_runtime,
+        **regions.CALLBACKS,
+        CODEGEN: generate.codegen,
+        RUNTIME: generate.create_runtime,
     }
     for name, function in callbacks.items():
         tvm.register_global_func(name, guarded(function), override=True)
@@ -81,5 +82,5 @@ def require_registered() -> None:
             raise ToolError(
                 "the kit cannot compile",
                 f"{name} is not the kit's function any more: another one was registered under this name",
-                "npu_kit.byoc.registration.register(), which puts the kit's own back.",
+                "npu_kit.byoc.codegen.registration.register(), which puts the kit's own back.",
             )

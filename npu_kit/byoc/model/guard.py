@@ -11,9 +11,9 @@ from typing import Any
 from tvm import relax
 from tvm.ir import IRModule
 
-from npu_kit.byoc import calls
-from npu_kit.byoc.normalize import MAX_DEPTH, nesting_depth
-from npu_kit.byoc.walk import model_functions, walk_calls
+from npu_kit.byoc.model import calls
+from npu_kit.byoc.model.normalize import MAX_DEPTH, nesting_depth
+from npu_kit.byoc.model.walk import model_functions, walk_calls
 from npu_kit.errors import UnsupportedError
 
 _DIVISIONS = ("relax.divide", "relax.floor_divide", "relax.mod", "relax.floor_mod")

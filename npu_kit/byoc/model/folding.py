@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import ir, relax
 
-from npu_kit.byoc.calls import dtype_of, shape_of
+from npu_kit.byoc.model.calls import dtype_of, shape_of
 
 Array = NDArray[Any]
 

@@ -13,7 +13,7 @@ from typing import Any
 import tvm
 from tvm import ir, tirx
 
-from npu_kit.byoc import runner
+from npu_kit.byoc.run.regions import HAS, LOAD, RUN, RUN_LOADED, SET_CONSTANTS, WRONG_COUNT
 
 # TVM copies a string at every call, 86 us for 1 MB: a longer text is handed over once.
 MAX_INLINE_BYTES = 64 * 1024
@@ -42,19 +42,19 @@ def build_library(regions: Iterable[RegionCode]) -> Any:
 def _run(region: RegionCode) -> Any:
     arguments = _arguments(region.argument_count)
     if len(region.text) <= MAX_INLINE_BYTES:
-        return _call(runner.RUN, region.key, region.text, *arguments)
-    is_known = tirx.call_packed(runner.HAS, region.key)
-    load = _call(runner.LOAD, region.key, region.text)
-    return tirx.SeqStmt([tirx.IfThenElse(is_known == 0, load, None), _call(runner.RUN_LOADED, region.key, *arguments)])
+        return _call(RUN, region.key, region.text, *arguments)
+    is_known = tirx.call_packed(HAS, region.key)
+    load = _call(LOAD, region.key, region.text)
+    return tirx.SeqStmt([tirx.IfThenElse(is_known == 0, load, None), _call(RUN_LOADED, region.key, *arguments)])
 
 
 def _set_constants(region: RegionCode) -> Any:
-    head = (_RESULT, _int(0), runner.SET_CONSTANTS, region.key)
+    head = (_RESULT, _int(0), SET_CONSTANTS, region.key)
     return tirx.Evaluate(tirx.call_intrin("int32", "tirx.anylist_setitem_call_packed", *head, *_arguments(1)))
 
 
 def _packed_function(symbol: str, argument_count: int, body: Any) -> Any:
-    wrong = _call(runner.WRONG_COUNT, symbol, argument_count, _COUNT)
+    wrong = _call(WRONG_COUNT, symbol, argument_count, _COUNT)
     counted = tirx.IfThenElse(_int(argument_count) != _COUNT, wrong, body)
     parameters = [_SELF, _ARGUMENTS, _COUNT, _RESULT]
     function = tirx.PrimFunc(parameters, tirx.SeqStmt([counted, tirx.Return(_int(0))]), ret_type=ir.PrimType("int32"))

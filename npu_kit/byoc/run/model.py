@@ -10,8 +10,8 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, tirx
 
-from npu_kit.byoc.callback import call_through
-from npu_kit.byoc.calls import describe_type
+from npu_kit.byoc.model.calls import describe_type
+from npu_kit.byoc.run.callback import call_through
 from npu_kit.errors import UnsupportedError
 from npu_kit.runtime.inputs import Parameter, admit
 

@@ -11,43 +11,19 @@ every pattern of the kit, and adds its own::
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any
 
 from tvm import relax
 from tvm.relax.backend.utils import has_leaking_intermediate_variables
 
-from npu_kit.byoc.calls import describe_type, find_definition, relax_name, result_of, shape_of, tensor_type
-from npu_kit.byoc.fit import check_memory
-from npu_kit.byoc.match import Match
-from npu_kit.byoc.op_checks import check_attributes, check_dtypes, check_scales, check_shapes
+from npu_kit.byoc.model.calls import describe_type, find_definition, relax_name, result_of, shape_of, tensor_type
+from npu_kit.byoc.patterns.call_checks import check_attributes, check_dtypes, check_scales, check_shapes
+from npu_kit.byoc.patterns.match import Match
+from npu_kit.byoc.patterns.memory_check import check_memory
 from npu_kit.byoc.report import Refusal
 
 Check = Callable[[Match], list[Refusal]]
-
-_COLLECTED: ContextVar[list[Refusal] | None] = ContextVar("npu_kit_refusals", default=None)
-
-
-def accept(refusals: Iterable[Refusal]) -> bool:
-    """TVM's answer: True if there is no reason against the match. The reasons go to whoever collects them."""
-    reasons = list(refusals)
-    collected = _COLLECTED.get()
-    if collected is not None:
-        collected.extend(reasons)
-    return not reasons
-
-
-@contextmanager
-def collect_refusals() -> Iterator[list[Refusal]]:
-    """Gather what ``accept`` is given meanwhile, in the list that this yields."""
-    collected: list[Refusal] = []
-    token = _COLLECTED.set(collected)
-    try:
-        yield collected
-    finally:
-        _COLLECTED.reset(token)
 
 
 def check_match(match: Match, *specific: Check) -> list[Refusal]:
