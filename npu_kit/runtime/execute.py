@@ -54,8 +54,7 @@ def execute(
         ExecutionError: an unknown mode, a plan that leaves its tiers.
         ZeroDivisionError: an integer divide by zero; the message names the operation.
     """
-    if mode not in MODES:
-        raise ExecutionError(f"no mode {mode!r}", f"there are {' and '.join(MODES)}")
+    verify_mode(mode)
     graph = plan.graph
     tensors = _tensors(graph, arguments)
     results = _outputs(graph, outputs)
@@ -88,6 +87,12 @@ def execute(
         for trace in traces:
             trace.runs.append(run)
     return tuple(results)
+
+
+def verify_mode(mode: str) -> None:
+    """Raise ExecutionError if ``mode`` is none of ``MODES``."""
+    if mode not in MODES:
+        raise ExecutionError(f"no mode {mode!r}", f"there are {' and '.join(MODES)}")
 
 
 def _tensors(graph: Graph, arguments: Sequence[Array]) -> dict[Entry, Array]:

@@ -18,7 +18,7 @@ from tvm.script import relax as R
 import npu_kit
 from npu_kit.byoc.run import regions
 from npu_kit.byoc.run.host import build_for_host
-from npu_kit.errors import InputError, PlanError, SpecError, UnsupportedError
+from npu_kit.errors import ExecutionError, InputError, SpecError, UnsupportedError
 
 
 @I.ir_module
@@ -150,6 +150,22 @@ def test_operand_order_survives(rng):
         np.testing.assert_allclose(compiled.run(a, b), b - a @ b, atol=1e-5)
 
 
+def test_the_tile_is_that_of_the_machine_which_the_checks_ask():
+    """A tile of 32 does not fit this L1: refused to the host, as if the machine had had that tile from the start."""
+    builder = relax.BlockBuilder()
+    a, b = (relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in (("a", (64, 512)), ("b", (512, 64))))
+    with builder.function("main", [a, b]), builder.dataflow():
+        builder.emit_func_output(builder.emit_output(relax.op.matmul(a, b)))
+    spec = npu_kit.load_spec("example").replace(tile=8, capacity_bytes={"L1": 24 * 1024})
+    assert npu_kit.compile(builder.get(), spec).partition.report.counts == {"npu": 1, "host": 0}
+    compiled = npu_kit.compile(builder.get(), spec, tile=32)
+    wanted = npu_kit.partition(builder.get(), spec.replace(tile=32))
+    assert compiled.partition.report == wanted.report and compiled.partition.spec == wanted.spec
+    assert [refusal.rule for _, refusal in wanted.report[0].refusals[-1:]] == ["memory"]
+    x, y = (np.random.default_rng(0).standard_normal(shape).astype("float32") for shape in ((64, 512), (512, 64)))
+    np.testing.assert_allclose(compiled.run(x, y), x @ y, atol=1e-4)
+
+
 def test_tile_power_mode_and_spec_reach_the_plan(x):
     mod, reference = dense(2)
     spec = npu_kit.load_spec("example").replace(name="mine")
@@ -162,7 +178,7 @@ def test_tile_power_mode_and_spec_reach_the_plan(x):
 
 @pytest.mark.parametrize(
     ("options", "error"),
-    [({"mode": "slow"}, PlanError), ({"power_mode": "turbo"}, SpecError), ({"spec": "exmaple"}, SpecError)],
+    [({"mode": "slow"}, ExecutionError), ({"power_mode": "turbo"}, SpecError), ({"spec": "exmaple"}, SpecError)],
 )
 def test_options_that_do_not_exist_are_refused(options, error):
     with pytest.raises(error):

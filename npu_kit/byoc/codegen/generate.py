@@ -1,7 +1,7 @@
 """Codegen: region functions to one runtime module, which runs them on the kit and carries their constants.
 
-The module is a library of packed functions (``packed``). Each hands its region's content key, text and tensors to the
-kit (``runner``); the text travels inside, so the library can be exported, and loaded where the kit is imported.
+The module is a library of packed functions (``library``). Each hands its region's content key, text and tensors to the
+kit (``run.regions``); the text travels inside, so the library can be exported, and loaded where the kit is imported.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from npu_kit.byoc.codegen.library import RegionCode, build_library
 from npu_kit.byoc.codegen.lower import lower
 from npu_kit.byoc.run import regions
-from npu_kit.byoc.run.region_text import FORMAT, MODES, Package, Settings, digest_constants, package_from_json
+from npu_kit.byoc.run.region_text import FORMAT, Package, Settings, digest_constants, package_from_json
 from npu_kit.doctor import require_tvm
 from npu_kit.errors import GraphError, PartitionError
 from npu_kit.graph.ir import Graph
 from npu_kit.graph.serialize import from_json
 from npu_kit.hw.presets import load_spec, spec_from_json, spec_to_json
 from npu_kit.plan.ir import Plan
+from npu_kit.runtime.execute import MODES
 
 Array = NDArray[Any]
 
@@ -73,13 +74,13 @@ def codegen(functions: Iterable[Any], options: Mapping[str, Any], constant_names
     """
     require_tvm()
     settings = read_options(options)
-    regions = [generate(function, settings) for function in functions]
-    library = build_library(region.code for region in regions)
-    tensors = {name: tvm.runtime.tensor(value) for region in regions for name, value in region.constants.items()}
+    generated = [generate(function, settings) for function in functions]
+    library = build_library(region.code for region in generated)
+    tensors = {name: tvm.runtime.tensor(value) for region in generated for name, value in region.constants.items()}
     if not tensors:
         return [library]
     # One loader for all regions: with one each, TVM loses constants when it exports.
-    names = {region.graph.symbol: list(region.constants) for region in regions}
+    names = {region.graph.symbol: list(region.constants) for region in generated}
     loader = tvm.get_global_func("ffi.Module.create.const_loader")(tensors, names)
     loader.import_module(library)
     return [loader]
@@ -116,21 +117,19 @@ def read_options(options: Mapping[str, Any]) -> Settings:
         if name in options and not isinstance(options[name], str):
             raise PartitionError(f"option {name} of example_npu", f"it is {options[name]!r}, not {_OPTIONS[name]}")
     spec = str(options.get("spec", "example"))
+    machine = spec_from_json(spec, "option spec") if spec.lstrip().startswith("{") else load_spec(spec)
     return Settings(
-        spec=spec_from_json(spec, "option spec") if spec.lstrip().startswith("{") else load_spec(spec),
-        tile=_read_tile(options["tile"]) if "tile" in options else None,
+        spec=machine.replace(tile=_read_tile(options["tile"])) if "tile" in options else machine,
         power_mode=str(options["power_mode"]) if "power_mode" in options else None,
         mode=str(options.get("mode", MODES[0])),
     )
 
 
 def write_options(settings: Settings) -> dict[str, Any]:
-    """The options of RunCodegen from which ``read_options`` makes these settings."""
-    tile = list(settings.tile) if isinstance(settings.tile, tuple) else settings.tile
+    """The options of RunCodegen from which ``read_options`` makes these settings; the tile is in the spec."""
     options = {
         "spec": spec_to_json(settings.spec),
         "power_mode": settings.power_mode,
-        "tile": tile,
         "mode": settings.mode,
     }
     return {name: value for name, value in options.items() if value is not None}

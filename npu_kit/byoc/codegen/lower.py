@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any, NoReturn, Union
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import ir, relax, tirx
+from tvm import ir, relax
 
 from npu_kit.byoc.model import calls
+from npu_kit.byoc.model.evaluate import Evaluator, Scope
 from npu_kit.errors import NpuKitError, UnsupportedError
 from npu_kit.graph.ir import DTYPE_BYTES, Entry, Graph, Node, TensorType
 from npu_kit.graph.ops import normalise_attrs
@@ -36,7 +36,6 @@ class _Absent:
 
 # What an expression stands for: a tensor, a tuple of values, a function to call, or nothing.
 _Value = Union[Entry, "tuple[_Value, ...]", relax.Function, _Absent]
-_Scope = dict[Any, Any]  # relax.Var -> _Value
 
 
 def lower(
@@ -59,13 +58,15 @@ def lower(
     """
     lowering = _Lowering(str(symbol), constant_names or {})
     parameters = [lowering.input_of(str(p.name), p.ty, f"parameter {p.name}") for p in function.params]
-    result = lowering.call(function, parameters, "")
+    result = lowering.enter(function, parameters, "")
     graph = lowering.finish(result)
     verify_graph(graph)
     return graph, lowering.constants
 
 
-class _Lowering:
+class _Lowering(Evaluator[str]):
+    """Makes the nodes; a place is the label of the innermost composite, "" outside of one."""
+
     def __init__(self, symbol: str, constant_names: Mapping[Any, str]) -> None:
         self.symbol = symbol
         self.constant_names = constant_names
@@ -107,11 +108,11 @@ class _Lowering:
         unique, number = name, 1
         while unique in taken:
             unique, number = f"{name}_{number}", number + 1
-        return self.add(Node("input", unique, (_tensor_type(type_, what),)))
+        return self.add(Node("input", unique, (_tensor_type(calls.Typed(type_), what),)))
 
-    def constant(self, constant: Any) -> Entry:
+    def constant(self, constant: Any, place: str) -> Entry:
         value = constant.value.numpy()
-        type_ = _tensor_type(constant.ty, "a constant")
+        type_ = _tensor_type(constant, "a constant")
         given = self.constant_names.get(constant)
         name = _content_name(value, type_) if given is None else str(given)
         if name not in self.constant_entries:
@@ -120,67 +121,40 @@ class _Lowering:
             self.constant_entries[name] = self.add(Node("const", name, (type_,)))
         return self.constant_entries[name]
 
-    def call(self, function: Any, arguments: list[_Value], composite: str) -> _Value:
-        """What ``function`` returns for ``arguments``; its operations carry the label of the innermost composite."""
+    def enter(self, function: Any, arguments: list[Any], place: str) -> Any:
         name = function.attrs.get("Composite") if function.attrs else None
         if name is not None:
-            composite = f"{name}#{self.composites}"
+            place = f"{name}#{self.composites}"
             self.composites += 1
-        scope: _Scope = dict(zip(function.params, arguments, strict=True))
-        return self.evaluate(function.body, scope, composite)
+        return super().enter(function, arguments, place)
 
-    def evaluate(self, expression: Any, scope: _Scope, composite: str) -> _Value:
-        if isinstance(expression, relax.Var):
-            return scope[expression]
-        if isinstance(expression, ir.GenericConst):
-            return self.constant(expression)
-        if isinstance(expression, relax.Function):
-            return expression
-        if isinstance(expression, relax.Tuple):
-            return tuple(self.evaluate(field, scope, composite) for field in expression.fields)
-        if isinstance(expression, relax.TupleGetItem):
-            whole = self.evaluate(expression.tuple_value, scope, composite)
-            assert isinstance(whole, tuple)  # or the module would not be well formed
-            return whole[expression.index]
-        if isinstance(expression, relax.SeqExpr):
-            return self.sequence(expression, dict(scope), composite)
-        if isinstance(expression, relax.Call):
-            return self.call_expression(expression, scope, composite)
+    def other(self, expr: Any, scope: Scope, place: str) -> NoReturn:
         _refuse(
-            f"{type(expression).__name__} in {_place(composite, self.symbol)}",
+            f"{type(expr).__name__} in {_place(place, self.symbol)}",
             "a region holds calls, tuples and constants only",
             "leave it outside of the pattern",
         )
 
-    def sequence(self, sequence: Any, scope: _Scope, composite: str) -> _Value:
-        for block in sequence.blocks:
-            for binding in block.bindings:
-                value = self.evaluate(binding.value, scope, composite)
-                if isinstance(binding, relax.MatchCast):
-                    self.check_cast(binding, value)
-                scope[binding.var] = value
-        return self.evaluate(sequence.body, scope, composite)
-
-    def check_cast(self, binding: Any, value: _Value) -> None:
+    def cast(self, binding: Any, value: _Value) -> None:
         what = f"the match_cast to {binding.var.name}"
-        wanted = _tensor_type(binding.var.ty, what)
+        wanted = _tensor_type(binding.var, what)
         given = [self.type_of(entry) for entry in self.tensors_of(value, what)]
         if given != [wanted]:
             _refuse(what, f"it turns {', '.join(map(str, given))} into {wanted}", "a model without it.")
 
-    def call_expression(self, call: Any, scope: _Scope, composite: str) -> _Value:
+    def call(self, call: Any, scope: Scope, place: str) -> _Value:
         if isinstance(call.op, ir.Op):
-            return self.operation(call, scope, composite)
+            return self.operation(call, scope, place)
         if isinstance(call.op, relax.GlobalVar | relax.ExternFunc):
             _refuse(
-                f"a call of {calls.relax_name(call)} in {_place(composite, self.symbol)}",
+                f"a call of {calls.relax_name(call)} in {_place(place, self.symbol)}",
                 "a region can only call functions that it holds",
                 "InlinePrivateFunctions before partitioning",
             )
-        callee = self.evaluate(call.op, scope, composite)
-        return self.call(callee, [self.evaluate(argument, scope, composite) for argument in call.args], composite)
+        callee = self.evaluate(call.op, scope, place)
+        return self.enter(callee, [self.evaluate(argument, scope, place) for argument in call.args], place)
 
-    def operation(self, call: Any, scope: _Scope, composite: str) -> _Value:
+    def operation(self, call: Any, scope: Scope, composite: str) -> _Value:
         name, place = calls.relax_name(call), _place(composite, self.symbol)
         if name == "relax.nn.dropout":  # does nothing at inference
             return self.evaluate(call.args[0], scope, composite), _Absent(f"the mask of {name} is not computed")
@@ -192,13 +166,13 @@ class _Lowering:
         operands = (self.evaluate(operand, scope, composite) for operand in calls.tensor_operands(call))
         inputs = tuple(entry for value in operands for entry in self.tensors_of(value, f"{name} in {place}"))
         types = [self.type_of(entry) for entry in inputs]
-        output = _tensor_type(calls.result_of(call).ty, f"the result of {name} in {place}")
+        output = _tensor_type(calls.result_of(call), f"the result of {name} in {place}")
         try:
             attrs = normalise_attrs(definition.name, calls.attributes_of(call), types)
             definition.infer(types, attrs, output.dtype)
         except NpuKitError as error:
             raise UnsupportedError(f"{error.what}, in {place}", error.why, error.hint) from error
-        node = Node("kernel", definition.name, (output,), inputs, attrs, composite, _span_text(call.span))
+        node = Node("kernel", definition.name, (output,), inputs, attrs, composite, calls.span_label(call))
         entry = self.add(node)
         # At inference the running statistics come out of a batch norm as they went in.
         return (entry, inputs[3], inputs[4]) if definition.name == "batch_norm" else entry
@@ -224,22 +198,16 @@ def _place(composite: str, symbol: str) -> str:
     return f"composite {composite}" if composite else f"region {symbol[:80]}"
 
 
-def _tensor_type(type_: Any, what: str) -> TensorType:
-    described = calls.describe_type(type_)
-    dtype = str(type_.dtype) if isinstance(type_, relax.TensorType) else ""
+def _tensor_type(expr: Any, what: str) -> TensorType:
+    described, dtype = calls.describe_type(expr.ty), calls.dtype_of(expr)
     if dtype not in DTYPE_BYTES:
         _refuse(what, f"it is {described}, and the NPU computes {', '.join(DTYPE_BYTES)}", "a cast, or the host.")
-    if not isinstance(type_.shape, relax.ShapeExpr):
-        _refuse(what, f"its shape is not known before it runs ({described})", _STATIC_HINT)
-    symbols = [str(extent) for extent in type_.shape.values if not isinstance(extent, tirx.IntImm)]
-    if symbols:
-        _refuse(what, f"{symbols[0]} in {described} is not a number, and the NPU is planned ahead", _STATIC_HINT)
-    return TensorType(tuple(int(extent) for extent in type_.shape.values), dtype)
-
-
-def _span_text(span: Any) -> str:
-    """``main:3``: source and line; of a path only the last part, so that a graph does not depend on a folder."""
-    return "" if span is None else f"{PurePath(str(span.source_name.name)).name}:{int(span.line)}"
+    known = calls.tensor_type(expr)
+    if known is None:
+        _refuse(
+            what, f"the shape of {described} is not known before it runs, and the NPU is planned ahead", _STATIC_HINT
+        )
+    return known
 
 
 def _content_name(value: Array, type_: TensorType) -> str:

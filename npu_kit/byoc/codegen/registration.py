@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from npu_kit.byoc import BACKEND
+from npu_kit.doctor import FIX_TVM
 from npu_kit.errors import ToolError
 
-BACKEND = "example_npu"
 CODEGEN = f"relax.ext.{BACKEND}"
 RUNTIME = "runtime.ExampleNPUJSONRuntimeCreate"
 
@@ -65,7 +66,7 @@ def unavailable(name: str) -> Callable[..., NoReturn]:
         raise ToolError(
             f"npu_kit.{name} needs TVM",
             f"import tvm raised {type(_problem).__name__}: {_problem}",
-            'pip install "apache-tvm==0.27.*" "apache-tvm-ffi>=0.1.14.post0,<0.1.15", and a new kernel.',
+            f"{FIX_TVM}.",
         ) from _problem
 
     needs_tvm.__name__ = needs_tvm.__qualname__ = name

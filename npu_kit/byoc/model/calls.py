@@ -6,6 +6,7 @@ Checks, lowering and normalisation all read calls through here, so they cannot d
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from tvm import ir, relax, tirx
@@ -17,6 +18,13 @@ OP_OF_RELAX: Mapping[str, OpDef] = {definition.relax_name: definition for defini
 
 # relax.clip has its bounds among its arguments; a graph has them as attributes.
 _CLIP_BOUNDS = {"min": 1, "max": 2}
+
+
+class Typed:
+    """Stands for an expression where only the type is known."""
+
+    def __init__(self, ty: Any) -> None:
+        self.ty = ty
 
 
 def relax_name(call: Any) -> str:
@@ -34,9 +42,12 @@ def relax_name(call: Any) -> str:
 
 
 def span_label(call: Any) -> str:
-    """``"main:3"`` for a call of a prepared model, "" for one that was never numbered."""
+    """``"main:3"`` for a call of a prepared model, "" for one that was never numbered.
+
+    Of a path only the last part: a graph must not depend on the folder in which a model was written.
+    """
     span = call.span
-    return f"{span.source_name.name}:{span.line}" if isinstance(span, ir.Span) else ""
+    return f"{PurePath(str(span.source_name.name)).name}:{span.line}" if isinstance(span, ir.Span) else ""
 
 
 def find_definition(call: Any) -> OpDef | None:
@@ -84,7 +95,7 @@ def tensor_type(expr: Any) -> TensorType | None:
 
 def result_of(call: Any) -> Any:
     """An object whose ``ty`` is the type of the call's tensor: the first one where it returns several."""
-    return _Typed(call.ty.fields[0]) if isinstance(call.ty, relax.TupleType) and len(call.ty.fields) else call
+    return Typed(call.ty.fields[0]) if isinstance(call.ty, relax.TupleType) and len(call.ty.fields) else call
 
 
 def describe_type(ty: Any) -> str:
@@ -103,13 +114,6 @@ def describe_type(ty: Any) -> str:
 def constant_value(expr: Any) -> Any:
     """The NumPy array of a constant, None for any other expression."""
     return expr.value.numpy() if isinstance(expr, ir.GenericConst) else None
-
-
-class _Typed:
-    """Stands for an expression where only the type is known."""
-
-    def __init__(self, ty: Any) -> None:
-        self.ty = ty
 
 
 def _to_python(value: Any) -> Any:

@@ -23,9 +23,8 @@ from npu_kit.errors import GraphError, UnsupportedError
 from npu_kit.graph.attributes import AttrDef
 from npu_kit.graph.ops import OpDef, normalise_attrs
 from npu_kit.graph.shapes import FLOATS
+from npu_kit.graph.verify import MAX_RANK
 from npu_kit.hw.spec import NpuSpec
-
-MAX_RANK = 8
 
 # A machine that computes a signed dtype also holds its unsigned twin, and int32 where integer products are summed.
 _COMPANIONS = {"int8": ("uint8", "int32"), "int16": ("uint16", "int32")}
@@ -46,19 +45,26 @@ def check_dtypes(match: Match, call: Any) -> list[Refusal]:
     definition = _definition(call)
     own = dtypes_of(match.spec)
     is_chain = match.is_quantized_chain
-    refusals = []
+    refused: dict[tuple[str, str], list[str]] = {}  # (dtypes wanted, dtype found) -> operands, to say it once for all
     for name, expr in (*zip(definition.inputs, tensor_operands(call), strict=True), ("result", result_of(call))):
         if name == "result":
             is_between = not call.same_as(match.root)
         else:
             is_between = name in ("scale", "zero_point") or match.is_inside(expr)
         allowed = (*own, *FLOATS) if is_chain and is_between else own
-        wanted = [dtype for dtype in definition.inputs.get(name, allowed) if dtype in allowed]
+        wanted = [dtype for dtype in allowed if dtype in definition.inputs.get(name, allowed)]
         found = dtype_of(expr)
         if found not in wanted:
-            needed = f"{definition.name} with {name} of {', '.join(wanted) or 'a dtype this machine lacks'}"
-            refusals.append(Refusal("dtype", needed, found or "no known dtype", "a cast, or leave it on the host"))
-    return refusals
+            refused.setdefault((", ".join(wanted), found), []).append(name)
+    return [
+        Refusal(
+            "dtype",
+            f"{definition.name} with {' and '.join(names)} of {wanted or 'a dtype this machine lacks'}",
+            found or "no known dtype",
+            "a cast, or leave it on the host",
+        )
+        for (wanted, found), names in refused.items()
+    ]
 
 
 def check_shapes(call: Any) -> list[Refusal]:

@@ -17,6 +17,7 @@ from tvm.relax.backend.pattern_registry import register_patterns
 from tvm.relax.dpl import is_op, is_tuple_get_item, wildcard
 from tvm.relax.transform import FusionPattern
 
+from npu_kit.byoc import BACKEND
 from npu_kit.byoc.patterns.checks import (
     Check,
     check_bias,
@@ -31,8 +32,6 @@ from npu_kit.byoc.patterns.refusals import accept
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
 
-PREFIX = "example_npu."
-
 Built = tuple[Any, dict[str, Any]]  # a dataflow pattern and its labelled parts
 Row = tuple[str, Any, dict[str, Any], Callable[[Any], bool]]
 Stage = Callable[[Any, dict[str, Any]], Any]  # puts one more operation behind a pattern, and labels its parts
@@ -45,7 +44,6 @@ class PatternInfo:
     name: str  # with the prefix: "example_npu.conv2d_relu_fused"
     summary: str  # one line
     ops: tuple[str, ...]  # Relax operators, in order; "a | b" where either will do
-    engine: str  # the engine that computes the anchor, a hint for views: the planner decides
     builds: tuple[Callable[[], Built], ...]  # one per order of operands
     checks: tuple[Check, ...]  # after check_match, which holds for every row
 
@@ -115,16 +113,16 @@ STAGES: Mapping[str, tuple[tuple[Stage, ...], str, tuple[Check, ...]]] = {
 
 # --- The table --------------------------------------------------------------------------------------------------------
 
-ANCHORS: Mapping[str, tuple[str, str, int, tuple[Check, ...]]] = {
-    # name: (operator, engine, tensor operands, checks); depthwise is the special case of conv2d, so it comes first
-    "depthwise_conv2d": ("relax.nn.conv2d", "conv", 2, (check_depthwise,)),
-    "conv2d": ("relax.nn.conv2d", "conv", 2, ()),
-    "conv1d": ("relax.nn.conv1d", "conv", 2, ()),
-    "matmul": ("relax.matmul", "matrix", 2, ()),
-    "add": ("relax.add", "vector", 2, ()),
-    "multiply": ("relax.multiply", "vector", 2, ()),
-    "max_pool2d": ("relax.nn.max_pool2d", "pooling", 1, ()),
-    "avg_pool2d": ("relax.nn.avg_pool2d", "pooling", 1, ()),
+ANCHORS: Mapping[str, tuple[str, int, tuple[Check, ...]]] = {
+    # name: (operator, tensor operands, checks); depthwise is the special case of conv2d, so it comes first
+    "depthwise_conv2d": ("relax.nn.conv2d", 2, (check_depthwise,)),
+    "conv2d": ("relax.nn.conv2d", 2, ()),
+    "conv1d": ("relax.nn.conv1d", 2, ()),
+    "matmul": ("relax.matmul", 2, ()),
+    "add": ("relax.add", 2, ()),
+    "multiply": ("relax.multiply", 2, ()),
+    "max_pool2d": ("relax.nn.max_pool2d", 1, ()),
+    "avg_pool2d": ("relax.nn.avg_pool2d", 1, ()),
 }
 CONVOLUTIONS = ("depthwise_conv2d", "conv2d", "conv1d")
 CONTRACTIONS = (*CONVOLUTIONS, "matmul")
@@ -157,32 +155,32 @@ QUANTIZED: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     ((), (*CONTRACTIONS, "add", "multiply", "max_pool2d", "avg_pool2d")),
 )
 
-SINGLES: tuple[tuple[str, str, str, int, str, tuple[Check, ...]], ...] = (
-    # name, operator, engine, tensor operands, summary, checks
-    ("dense", "relax.matmul", "matrix", 2, "matmul with a weight: a 2-D constant or parameter", (check_dense,)),
-    ("matmul", "relax.matmul", "matrix", 2, "matmul of any two tensors, batches broadcast", ()),
-    ("depthwise_conv2d", "relax.nn.conv2d", "conv", 2, "conv2d that filters each channel alone", (check_depthwise,)),
-    ("conv2d", "relax.nn.conv2d", "conv", 2, "conv2d, NCHW or NHWC, any groups", ()),
-    ("conv1d", "relax.nn.conv1d", "conv", 2, "conv1d, NCW or NWC", ()),
-    ("max_pool2d", "relax.nn.max_pool2d", "pooling", 1, "largest value of each window", ()),
-    ("avg_pool2d", "relax.nn.avg_pool2d", "pooling", 1, "mean of each window, floats only", ()),
-    ("batch_norm", "relax.nn.batch_norm", "vector", 5, "inference on the moving mean and variance", ()),
-    ("softmax", "relax.nn.softmax", "activation", 1, "exponentials along one axis that sum to 1", ()),
-    ("add", "relax.add", "vector", 2, "element by element, broadcast", ()),
-    ("multiply", "relax.multiply", "vector", 2, "element by element, broadcast", ()),
-    ("subtract", "relax.subtract", "vector", 2, "element by element, broadcast", ()),
-    ("divide", "relax.divide", "vector", 2, "element by element, broadcast; integers truncate", ()),
-    ("maximum", "relax.maximum", "vector", 2, "the larger of two, broadcast", ()),
-    ("minimum", "relax.minimum", "vector", 2, "the smaller of two, broadcast", ()),
-    ("relu", "relax.nn.relu", "activation", 1, "max(x, 0)", ()),
-    ("relu6", "relax.clip", "activation", 1, "clip from 0 to 6", (check_relu6,)),
-    ("clip", "relax.clip", "activation", 1, "clip between any two numbers", ()),
-    ("sigmoid", "relax.sigmoid", "activation", 1, "1 / (1 + exp(-x))", ()),
-    ("tanh", "relax.tanh", "activation", 1, "hyperbolic tangent", ()),
-    ("gelu", "relax.nn.gelu", "activation", 1, "x times the normal distribution's cdf, by erf", ()),
-    ("gelu_tanh", "relax.nn.gelu_tanh", "activation", 1, "the tanh approximation of gelu", ()),
-    ("quantize", "relax.quantize", "vector", 3, "round(x / scale) + zero point, saturated", ()),
-    ("dequantize", "relax.dequantize", "vector", 3, "(x - zero point) * scale", ()),
+SINGLES: tuple[tuple[str, str, int, str, tuple[Check, ...]], ...] = (
+    # name, operator, tensor operands, summary, checks
+    ("dense", "relax.matmul", 2, "matmul with a weight: a 2-D constant or parameter", (check_dense,)),
+    ("matmul", "relax.matmul", 2, "matmul of any two tensors, batches broadcast", ()),
+    ("depthwise_conv2d", "relax.nn.conv2d", 2, "conv2d that filters each channel alone", (check_depthwise,)),
+    ("conv2d", "relax.nn.conv2d", 2, "conv2d, NCHW or NHWC, any groups", ()),
+    ("conv1d", "relax.nn.conv1d", 2, "conv1d, NCW or NWC", ()),
+    ("max_pool2d", "relax.nn.max_pool2d", 1, "largest value of each window", ()),
+    ("avg_pool2d", "relax.nn.avg_pool2d", 1, "mean of each window, floats only", ()),
+    ("batch_norm", "relax.nn.batch_norm", 5, "inference on the moving mean and variance", ()),
+    ("softmax", "relax.nn.softmax", 1, "exponentials along one axis that sum to 1", ()),
+    ("add", "relax.add", 2, "element by element, broadcast", ()),
+    ("multiply", "relax.multiply", 2, "element by element, broadcast", ()),
+    ("subtract", "relax.subtract", 2, "element by element, broadcast", ()),
+    ("divide", "relax.divide", 2, "element by element, broadcast; integers truncate", ()),
+    ("maximum", "relax.maximum", 2, "the larger of two, broadcast", ()),
+    ("minimum", "relax.minimum", 2, "the smaller of two, broadcast", ()),
+    ("relu", "relax.nn.relu", 1, "max(x, 0)", ()),
+    ("relu6", "relax.clip", 1, "clip from 0 to 6", (check_relu6,)),
+    ("clip", "relax.clip", 1, "clip between any two numbers", ()),
+    ("sigmoid", "relax.sigmoid", 1, "1 / (1 + exp(-x))", ()),
+    ("tanh", "relax.tanh", 1, "hyperbolic tangent", ()),
+    ("gelu", "relax.nn.gelu", 1, "x times the normal distribution's cdf, by erf", ()),
+    ("gelu_tanh", "relax.nn.gelu_tanh", 1, "the tanh approximation of gelu", ()),
+    ("quantize", "relax.quantize", 3, "round(x / scale) + zero point, saturated", ()),
+    ("dequantize", "relax.dequantize", 3, "(x - zero point) * scale", ()),
 )
 
 
@@ -254,28 +252,27 @@ def _orders(tail: tuple[str, ...]) -> list[tuple[Stage, ...]]:
 
 
 def _fused(anchor: str, tail: tuple[str, ...], quantized: bool = False) -> PatternInfo:
-    op, engine, operands, checks = ANCHORS[anchor]
+    op, operands, checks = ANCHORS[anchor]
     tail_ops = tuple(STAGES[name][1] for name in tail)
     tail_checks = tuple(check for name in tail for check in STAGES[name][2])
     ops = ("relax.dequantize", op, *tail_ops, "relax.quantize") if quantized else (op, *tail_ops)
     words = [name.removeprefix("dequantized_") for name in (anchor, *tail)]
     listed = ", ".join(["dequantize", *words, "quantize"] if quantized else words)
     return PatternInfo(
-        name=PREFIX + "_".join(["quantized", *words, "fused"] if quantized else [*words, "fused"]),
+        name=f"{BACKEND}." + "_".join(["quantized", *words, "fused"] if quantized else [*words, "fused"]),
         summary=f"{listed} in one composite",
         ops=ops,
-        engine=engine,
         builds=tuple(_chain(op, operands, stages, quantized) for stages in _orders(tail)),
         checks=(*checks, *tail_checks),
     )
 
 
-def _single(name: str, op: str, engine: str, operands: int, summary: str, checks: tuple[Check, ...]) -> PatternInfo:
+def _single(name: str, op: str, operands: int, summary: str, checks: tuple[Check, ...]) -> PatternInfo:
     def build() -> Built:
         pattern = _call(op, *(wildcard() for _ in range(operands)))
         return pattern, {"anchor": pattern, "root": pattern}
 
-    return PatternInfo(PREFIX + name, summary, (op,), engine, (build,), checks)
+    return PatternInfo(f"{BACKEND}.{name}", summary, (op,), (build,), checks)
 
 
 _INFOS = (

@@ -16,31 +16,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_kit.errors import GraphError, PlanError
+from npu_kit.errors import GraphError
 from npu_kit.graph.ir import Graph
 from npu_kit.graph.serialize import from_json, to_json
 from npu_kit.hw.presets import spec_from_json, spec_to_json
 from npu_kit.hw.spec import NpuSpec
+from npu_kit.runtime.execute import verify_mode
 
-MODES = ("fast", "step")
 FORMAT = "npu_kit.region"
 FORMAT_VERSION = 1
-
-Tile = int | tuple[int, int] | None
 
 
 @dataclass(frozen=True)
 class Settings:
     """How a region is planned and run."""
 
-    spec: NpuSpec
-    tile: Tile = None  # None: the spec's
+    spec: NpuSpec  # with the tile that was asked for
     power_mode: str | None = None  # None: the spec's default
-    mode: str = "fast"  # one of MODES
+    mode: str = "fast"  # one of runtime.execute.MODES
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise PlanError(f"no mode {self.mode!r}", f"a region runs in one of: {', '.join(MODES)}")
+        verify_mode(self.mode)
         self.spec.power_mode(self.power_mode)
 
     @functools.cached_property
@@ -65,7 +61,6 @@ class Package:
             "format_version": FORMAT_VERSION,
             "graph": json.loads(to_json(self.graph)),
             "constants_sha256": self.constants_sha256,
-            "tile": settings.tile,
             "power_mode": settings.power_mode,
             "mode": settings.mode,
             "spec": settings.spec_content,
@@ -93,7 +88,7 @@ def package_from_json(text: str) -> Package:
     Raises:
         GraphError: not the text of a package, or its graph breaks a rule.
         SpecError: its machine is not one.
-        PlanError: its mode is none of ``MODES``.
+        ExecutionError: its mode is none of the runtime's.
     """
     try:
         content = json.loads(text)
@@ -108,14 +103,12 @@ def package_from_json(text: str) -> Package:
             f"it is {found}, and this kit reads {FORMAT!r} version {FORMAT_VERSION}",
             "compiling the model again with this kit.",
         )
-    tile = content["tile"]
     settings = Settings(
         spec=spec_from_json(json.dumps(content["spec"]), "the spec of a region"),
-        tile=tuple(tile) if isinstance(tile, list) else tile,
         power_mode=content["power_mode"],
         mode=content["mode"],
     )
     return Package(from_json(json.dumps(content["graph"])), settings, str(content["constants_sha256"]))
 
 
-_KEYS = {"format", "format_version", "graph", "constants_sha256", "tile", "power_mode", "mode", "spec"}
+_KEYS = {"format", "format_version", "graph", "constants_sha256", "power_mode", "mode", "spec"}

@@ -119,7 +119,7 @@ def _add(key: str, package: Package) -> _Region:
     with _planning:
         if key not in _regions:
             settings = package.settings
-            plan = make_plan(package.graph, settings.spec, tile=settings.tile, power_mode=settings.power_mode)
+            plan = make_plan(package.graph, settings.spec, power_mode=settings.power_mode)
             _regions[key] = _Region(package, plan)
         return _regions[key]
 
