@@ -150,16 +150,14 @@ def test_operand_order_survives(rng):
         np.testing.assert_allclose(compiled.run(a, b), b - a @ b, atol=1e-5)
 
 
-def test_the_tile_is_that_of_the_machine_which_the_checks_ask():
+def test_the_tile_is_that_of_the_machine_which_the_checks_ask(make_model):
     """A tile of 32 does not fit this L1: refused to the host, as if the machine had had that tile from the start."""
-    builder = relax.BlockBuilder()
-    a, b = (relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in (("a", (64, 512)), ("b", (512, 64))))
-    with builder.function("main", [a, b]), builder.dataflow():
-        builder.emit_func_output(builder.emit_output(relax.op.matmul(a, b)))
+    inputs = {"a": ((64, 512), "float32"), "b": ((512, 64), "float32")}
+    model = make_model(lambda builder, a, b: relax.op.matmul(a, b), **inputs)
     spec = npu_kit.load_spec("example").replace(tile=8, capacity_bytes={"L1": 24 * 1024})
-    assert npu_kit.compile(builder.get(), spec).partition.report.counts == {"npu": 1, "host": 0}
-    compiled = npu_kit.compile(builder.get(), spec, tile=32)
-    wanted = npu_kit.partition(builder.get(), spec.replace(tile=32))
+    assert npu_kit.compile(model, spec).partition.report.counts == {"npu": 1, "host": 0}
+    compiled = npu_kit.compile(model, spec, tile=32)
+    wanted = npu_kit.partition(model, spec.replace(tile=32))
     assert compiled.partition.report == wanted.report and compiled.partition.spec == wanted.spec
     assert [refusal.rule for _, refusal in wanted.report[0].refusals[-1:]] == ["memory"]
     x, y = (np.random.default_rng(0).standard_normal(shape).astype("float32") for shape in ((64, 512), (512, 64)))

@@ -50,6 +50,7 @@ class Evaluator(ABC, Generic[Place]):
         return self.evaluate(function.body, dict(zip(function.params, arguments, strict=True)), place)
 
     def item(self, whole: Any, index: int) -> Any:
+        assert isinstance(whole, tuple), "or the module would not be well formed"
         return whole[index]
 
     @abstractmethod
