@@ -59,7 +59,8 @@ def check_dtypes(match: Match, call: Any) -> list[Refusal]:
     return [
         Refusal(
             "dtype",
-            f"{definition.name} with {' and '.join(names)} of {wanted or 'a dtype this machine lacks'}",
+            f"{definition.name} with {_listed(names)} of "
+            f"{wanted or 'a dtype this machine lacks'}",
             found or "no known dtype",
             "a cast, or leave it on the host",
         )
@@ -147,6 +148,12 @@ def _refuse_attribute(definition: OpDef, key: str, attribute: AttrDef, value: An
     else:
         needed = f"whole numbers of at least {attribute.minimum or 0}"
     return Refusal("attribute", f"{definition.name} with {key} {needed}", str(value), "another value")
+
+
+def _listed(names: list[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _definition(call: Any) -> OpDef:
