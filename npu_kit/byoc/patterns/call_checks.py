@@ -59,8 +59,7 @@ def check_dtypes(match: Match, call: Any) -> list[Refusal]:
     return [
         Refusal(
             "dtype",
-            f"{definition.name} with {_listed(names)} of "
-            f"{wanted or 'a dtype this machine lacks'}",
+            f"{definition.name} with {_listed(names)} of {wanted or 'a dtype this machine lacks'}",
             found or "no known dtype",
             "a cast, or leave it on the host",
         )
@@ -108,7 +107,7 @@ def check_attributes(call: Any) -> list[Refusal]:
 
 
 def check_scales(call: Any) -> list[Refusal]:
-    """A constant scale is a positive finite number; one that arrives at run time is checked then."""
+    """A constant scale is a positive finite number; one that arrives at run time is checked then, with an InputError."""
     definition = _definition(call)
     if definition.name not in ("quantize", "dequantize"):
         return []
