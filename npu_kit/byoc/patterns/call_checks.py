@@ -107,7 +107,7 @@ def check_attributes(call: Any) -> list[Refusal]:
 
 
 def check_scales(call: Any) -> list[Refusal]:
-    """A constant scale is a positive finite number; one that arrives at run time is checked then, with an InputError."""
+    """A constant scale is a positive finite number; the runtime checks one that arrives later (InputError)."""
     definition = _definition(call)
     if definition.name not in ("quantize", "dequantize"):
         return []
