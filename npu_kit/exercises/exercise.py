@@ -8,7 +8,7 @@ import os
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -22,8 +22,8 @@ class NotDone(Exception):
     """Raised by a judge that meets a stub: the learner has not answered yet."""
 
 
-class AnswerRaised(Exception):
-    """Raised by a judge when the learner's code raised: the hint is about wrong values, and does not apply."""
+class NoValue(Exception):
+    """Raised by a judge when the learner's code gave nothing to compare: the hint, on values, does not apply."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Exercise:
             difference = self.judge(answer)
         except (NotDone, NotImplementedError):
             return self._outcome(NOT_YET)
-        except AnswerRaised as error:
+        except NoValue as error:
             return self._outcome(WRONG, str(error))
         except Exception as error:
             # Learners' code fails in every possible way, and a failing check must not stop "Run All".
@@ -93,15 +93,16 @@ def is_stub(answer: Any) -> bool:
     return answer is None or answer is ...
 
 
-def explain_no_answer(function: Callable[..., Any], found: Any) -> str:
-    """What is wrong where ``function`` gave the stub ``found``: a forgotten return.
+def refuse_stub(function: Callable[..., Any], found: Any, call: str) -> NoReturn:
+    """Raise what it means that ``function`` gave the stub ``found`` in ``call``.
 
     Raises:
         NotDone: the stub is still in the function, or nobody can tell because its source is not at hand.
+        NoValue: a return was forgotten.
     """
     if found is ... or _has_stub(function):
         raise NotDone
-    return "it returned None: is a return missing?"
+    raise NoValue(f"{call}: it returned None: is a return missing?")
 
 
 def _has_stub(function: Callable[..., Any]) -> bool:
@@ -151,9 +152,9 @@ def function_exercise(
             except NotImplementedError:
                 raise NotDone from None
             except Exception as error:
-                raise AnswerRaised(f"{call} raised {type(error).__name__}: {error}") from error
+                raise NoValue(f"{call} raised {type(error).__name__}: {error}") from error
             if is_stub(found) and not is_stub(expected):
-                return f"{call}: {explain_no_answer(function, found)}"
+                refuse_stub(function, found, call)
             if difference := first_difference(found, expected, tolerance):
                 return f"{call}: {difference}"
             if into is not None and not np.shares_memory(found, arguments[into]):

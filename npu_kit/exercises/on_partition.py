@@ -12,7 +12,7 @@ from npu_kit.byoc.model.walk import composites_of, region_functions
 from npu_kit.byoc.partition import partition
 from npu_kit.byoc.report import Partition
 from npu_kit.exercises.compare import describe, first_difference
-from npu_kit.exercises.exercise import Exercise, explain_no_answer, function_exercise, is_stub, value_exercise
+from npu_kit.exercises.exercise import Exercise, function_exercise, is_stub, refuse_stub, value_exercise
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.hw.presets import load_spec
 from npu_kit.plan.traffic import plan_counters
@@ -44,7 +44,7 @@ def _judge_cut(cut: Any) -> str:
     for name in _MODELS:
         module = cut(_small(name))
         if is_stub(module):
-            return f"cut({name}): {explain_no_answer(cut, module)}"
+            refuse_stub(cut, module, f"cut({name})")
         if not hasattr(module, "get_global_vars"):
             return f"it returns {describe(module)}, expected an IRModule"
         found, expected = _composites(module), _composites(_cut(name).module)

@@ -11,7 +11,7 @@ from npu_kit.byoc.patterns import Match, accept, pattern_infos
 from npu_kit.byoc.patterns.checks import check_bias
 from npu_kit.byoc.report import Refusal
 from npu_kit.exercises.compare import describe
-from npu_kit.exercises.exercise import Exercise, NotDone, explain_no_answer, is_stub, value_exercise
+from npu_kit.exercises.exercise import Exercise, NotDone, is_stub, refuse_stub, value_exercise
 from npu_kit.hw.presets import load_spec
 from npu_kit.zoo import build, probes
 
@@ -31,7 +31,7 @@ def _builder(name: str) -> Callable[[], Any]:
 def _judge_pattern(build_pattern: Any) -> str:
     built = build_pattern()
     if is_stub(built):
-        return explain_no_answer(build_pattern, built)
+        refuse_stub(build_pattern, built, "conv_bias_relu()")
     if not isinstance(built, tuple) or len(built) != 2 or not isinstance(built[1], dict):
         return f"it returns {describe(built)}, expected a pair of a pattern and a dictionary of labels"
     pattern, labels = built
@@ -80,7 +80,7 @@ def _judge_reasons(
         for what, model in models:
             found, expected = (_ask(one, pattern, model) for one in (reasons, reference))
             if is_stub(found):
-                return f"for {what} {explain_no_answer(reasons, found)}"
+                refuse_stub(reasons, found, f"for {what}")
             if not isinstance(found, list | tuple) or not all(isinstance(one, Refusal) for one in found):
                 return f"for {what} it returns {describe(found)}, expected a list of Refusal"
             if bool(found) != bool(expected):

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from npu_kit.byoc.compile import compile as compile_model
 from npu_kit.exercises.compare import describe, first_difference
 from npu_kit.exercises.exercise import (
-    AnswerRaised,
     Exercise,
     NotDone,
-    explain_no_answer,
+    NoValue,
     function_exercise,
     is_stub,
+    refuse_stub,
     value_exercise,
 )
 from npu_kit.exercises.watched import WatchedMemory, in_dram
@@ -68,9 +68,9 @@ def _judge_product(name: str, last: Callable[[Array], Array]) -> Callable[[Any],
             except NotImplementedError:
                 raise NotDone from None
             except Exception as error:
-                raise AnswerRaised(f"{what} raised {type(error).__name__}: {error}") from error
+                raise NoValue(f"{what} raised {type(error).__name__}: {error}") from error
             if is_stub(found):
-                return f"{what}: {explain_no_answer(multiply, found)}"
+                refuse_stub(multiply, found, what)
             if not isinstance(found, np.ndarray):
                 return f"it returns {describe(found)}, expected an array"
             if difference := first_difference(found, last(a @ b), _TOLERANCE):

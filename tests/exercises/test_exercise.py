@@ -66,7 +66,7 @@ def test_a_forgotten_return_is_told_from_a_stub():
 
     def falls_through(extent, tile): ...  # your code here
 
-    assert COUNT.check(forgets).message.startswith("tiles.count: forgets(8, 8): it returned None: is a return missing?")
+    assert COUNT.check(forgets).message == "tiles.count: forgets(8, 8): it returned None: is a return missing?"
     assert COUNT.check(unfinished).state == NOT_YET
     assert COUNT.check(falls_through).state == NOT_YET
 
