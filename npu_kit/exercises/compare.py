@@ -142,8 +142,10 @@ def _set_difference(found: Any, expected: Set[Any]) -> str:
 
 
 def _sequence_difference(found: Any, expected: Sequence[Any], tolerance: float) -> str:
+    if isinstance(found, np.ndarray):
+        return f"found an array, {describe(found)}, expected a list or tuple of {len(expected)}"
     if not isinstance(found, (tuple, list)):
-        return f"found {describe(found)}, expected a sequence of {len(expected)}"
+        return f"found {describe(found)}, expected a list or tuple of {len(expected)}"
     for index, (one, other) in enumerate(zip(found, expected, strict=False)):
         if difference := first_difference(one, other, tolerance):
             return f"element {index}: {difference}"
