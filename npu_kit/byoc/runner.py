@@ -19,6 +19,7 @@ from npu_kit.errors import ExecutionError, GraphError, InputError
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.planner import make_plan
 from npu_kit.runtime.execute import execute
+from npu_kit.runtime.fast import FastPlan
 
 Array = NDArray[Any]
 
@@ -36,6 +37,7 @@ WRONG_COUNT = "npu_kit.wrong_argument_count"
 class _Region:
     package: Package
     plan: Plan
+    fast: list[FastPlan]
 
 
 # Both survive importlib.reload: modules compiled before go on to work. They grow with every new model of a process:
@@ -97,7 +99,10 @@ def run_loaded(key: str, *arguments: Any) -> None:
         raise InputError(f"region {_short(graph.symbol)} got {len(tensors)} tensors", f"it takes {expected}")
     inputs = [_view(tensor, writable=False) for tensor in tensors[:count]]
     outputs = [_view(tensor, writable=True) for tensor in tensors[count:]]
-    execute(region.plan, [*inputs, *_constants_of(key, region.package)], outputs, mode=settings.mode)
+    constants = _constants_of(key, region.package)
+    if not region.fast:
+        region.fast.append(FastPlan(region.plan, constants))
+    execute(region.plan, inputs, outputs, mode=settings.mode, prepared=region.fast[0])
 
 
 def wrong_count(symbol: str, expected: int, got: int) -> None:
@@ -120,7 +125,7 @@ def _add(key: str, package: Package) -> _Region:
         if key not in _regions:
             settings = package.settings
             plan = make_plan(package.graph, settings.spec, tile=settings.tile, power_mode=settings.power_mode)
-            _regions[key] = _Region(package, plan)
+            _regions[key] = _Region(package, plan, [])
         return _regions[key]
 
 

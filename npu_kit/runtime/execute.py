@@ -18,7 +18,7 @@ from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.schedule import Timeline
 from npu_kit.plan.steps import label
 from npu_kit.plan.storage import place_views
-from npu_kit.runtime.fast import run_fast
+from npu_kit.runtime.fast import FastPlan
 from npu_kit.runtime.memory import OnChipMemory
 from npu_kit.runtime.record import RegionRun, active_traces
 from npu_kit.runtime.step import StepRunner
@@ -36,15 +36,18 @@ def execute(
     *,
     mode: str = "fast",
     poison: bool = False,
+    prepared: FastPlan | None = None,
 ) -> tuple[Array, ...]:
     """Run one region.
 
     Args:
         plan: from ``make_plan``.
-        arguments: one array per ``plan.graph.arg_nodes``, exact in shape and dtype; they are not modified.
+        arguments: one array per ``plan.graph.arg_nodes``, exact in shape and dtype; they are not modified. Without the
+            constants that ``prepared`` has.
         outputs: one array per head, to be written; allocated if None.
         mode: "fast" or "step".
         poison: in step mode, fill every slot with NaN before it is reused.
+        prepared: of this plan; saves what does not depend on the arguments when the plan runs again in fast mode.
 
     Returns:
         One array per head.
@@ -57,7 +60,7 @@ def execute(
     if mode not in MODES:
         raise ExecutionError(f"no mode {mode!r}", f"there are {' and '.join(MODES)}")
     graph = plan.graph
-    tensors = _tensors(graph, arguments)
+    tensors = _tensors(graph, arguments if prepared is None else [*arguments, *prepared.constants])
     results = _outputs(graph, outputs)
     for entry, result in zip(graph.heads, results, strict=True):
         if entry.node not in graph.arg_nodes:
@@ -66,14 +69,18 @@ def execute(
     counters: list[Counters] = []
     rows: list[tuple[int, ...]] = []
     timeline = Timeline()
-    _place(plan, tensors, memory)
+    fast = prepared or FastPlan(plan)
+    if memory is None:
+        fast.place(tensors)
+    else:
+        _place(plan, tensors, memory)
     for step in plan.steps:
         timeline = Timeline(timeline.end)
         # A copy reads and writes one entry: the argument, and the place where the region returns it.
         output = results[graph.heads.index(step.output)] if step.family == "copy" else tensors[step.output]
         try:
             if memory is None:
-                counters.append(run_fast(plan, step, tensors, output))
+                counters.append(fast.run_step(step.index, tensors, output))
             else:
                 counted, events = StepRunner(plan, step, tensors, output, memory, timeline, poison=poison).run()
                 counters.append(counted)
@@ -105,7 +112,7 @@ def _tensors(graph: Graph, arguments: Sequence[Array]) -> dict[Entry, Array]:
 
 def _check(graph: Graph, entry: Entry, array: Array, name: str) -> None:
     wanted = graph.type_of(entry)
-    if array.shape != wanted.shape or array.dtype.name != wanted.dtype or not array.dtype.isnative:
+    if array.shape != wanted.shape or array.dtype != wanted.dtype:  # another byte order is another dtype
         found = f"{'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}"
         raise InputError(f"array {name} of region {graph.symbol[:80]}", f"it must be {wanted}, it is {found}")
 

@@ -1,0 +1,120 @@
+"""Fast mode of a window: pools and depthwise convolutions, some output rows at a time, tap by tap over whole rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_kit.plan.geometry import Window
+from npu_kit.plan.ir import Step
+from npu_kit.runtime.arithmetic import compute_dtype
+from npu_kit.runtime.fast_epilogue import BoundEpilogue, Call, arrange
+from npu_kit.runtime.workspace import BLOCK_BYTES, Scratch, Shapes, cut, shapes_bytes
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Output rows of one image that are computed together."""
+
+    image: int
+    rows: tuple[int, int]
+    source: slice  # the image's rows that their windows touch
+    target: slice  # where these stand in the padded piece of image
+
+
+class FastWindow:
+    """One pool or depthwise convolution of a plan, ready to run on arrays."""
+
+    def __init__(self, step: Step, problem: Window) -> None:
+        self._problem = problem
+        self._fill = problem.layouts(step.axes)["x"].fill
+        self._dtype = compute_dtype(problem.out.dtype)
+        self._columns, self._channels = problem.columns.out, problem.extents["c"]
+        self._kernel = (problem.rows.kernel, problem.columns.kernel)
+        # Columns a stride S apart stand side by side, (rows, S, W / S, C), so that what a tap sees of a row is one run.
+        self._source, self._target = problem.columns.box((0, self._columns), (0, self._kernel[1]), self._kernel[1])
+        self._steps = (problem.rows.steps(self._kernel[0]), problem.columns.steps(self._kernel[1]))  # stride, dilation
+        self.blocks = list(self._blocks()) if problem.out.elements else []
+        sizes = [shapes_bytes(self._shapes(block.rows[1] - block.rows[0])) for block in self.blocks]
+        self.scratch_bytes = max(sizes, default=0)
+
+    def _blocks(self) -> Iterator[Block]:
+        most = max(1, BLOCK_BYTES // shapes_bytes(self._shapes(1)))
+        for image in range(self._problem.extents["batch"]):
+            for rows in cut(self._problem.rows.out, most):
+                yield Block(image, rows, *self._problem.rows.box(rows, (0, self._kernel[0]), self._kernel[0]))
+
+    def _shapes(self, rows: int) -> Shapes:
+        out = (rows, self._columns, self._channels)
+        height = self._problem.rows.halo(rows, self._kernel[0])
+        width, phases = self._problem.columns.halo(self._columns, self._kernel[1]), self._steps[1][0]
+        return {
+            "image": ((height, phases, -(-width // phases), self._channels), self._dtype),
+            "sums": (out, self._dtype),
+            "product": (out, self._dtype),
+        }
+
+    def pack_weights(self, w: Array) -> Array:
+        """Depthwise weights as (KH, KW, columns, C): beside a row of the output, each tap's are one run."""
+        taps = w.transpose([self._problem.w_axes.index(letter) for letter in "HWIO"])[:, :, 0].astype(self._dtype)
+        return np.repeat(taps[:, :, None], self._columns, axis=2)
+
+    def images(self, x: Array) -> Array:
+        """The image's tensor as (N, H, W, C)."""
+        return arrange(x, tuple(self._problem.x_axes.index(letter) for letter in "NHWC"))
+
+    def bind(
+        self, block: Block, images: Array, weights: Array | None, epilogue: BoundEpilogue, scratch: Scratch
+    ) -> Iterator[Call]:
+        """The NumPy calls that reduce the windows of one block.
+
+        Args:
+            block: one of ``blocks``.
+            images: from ``images``.
+            weights: of a depthwise convolution, from ``pack_weights``.
+            epilogue: takes the block.
+            scratch: of at least ``scratch_bytes``.
+        """
+        rows = block.rows[1] - block.rows[0]
+        arrays = scratch.arrays(self._shapes(rows))
+        yield from self._pack(images[block.image], block, arrays["image"])
+        sums, product = arrays["sums"], arrays["product"]
+        fold = np.maximum if self._problem.is_maximum else np.add
+        for number, (kh, kw) in enumerate(np.ndindex(self._kernel)):
+            tap = self._tap(arrays["image"], kh, kw, rows)
+            if weights is not None:
+                yield partial(np.multiply, tap, weights[kh, kw], product)
+                tap = product
+            yield partial(fold, sums if number else self._dtype.type(self._fill), tap, out=sums)
+        if self._problem.operation == "avg_pool2d":
+            by_row, by_column = self._problem.divisors()
+            divisors = np.outer(by_row[slice(*block.rows)], by_column)[:, :, None]
+            yield partial(np.divide, sums, np.maximum(divisors, 1).astype(np.float32), sums)
+        where = (slice(block.image, block.image + 1), slice(*block.rows), slice(None), slice(None))
+        yield epilogue.call(sums[None], where)
+
+    def _pack(self, image: Array, block: Block, packed: Array) -> Iterator[Call]:
+        """The padded piece of an image that a block needs."""
+        data = image[block.source, self._source]
+        phases, width = packed.shape[1:3]
+        if data.shape[0] < packed.shape[0] or data.shape[1] < phases * width:
+            yield partial(packed.fill, self._fill)
+        for phase in range(phases):
+            first = (phase - self._target.start) % phases  # data column of this phase
+            start = (self._target.start + first) // phases
+            some = data[:, first::phases]
+            yield partial(np.copyto, packed[block.target, phase, start : start + some.shape[1]], some)
+
+    def _tap(self, packed: Array, kh: int, kw: int, rows: int) -> Array:
+        """What tap (kh, kw) of each window sees: (rows, columns, C)."""
+        (stride, dilation), (phases, across) = self._steps
+        top, left = kh * dilation, kw * across
+        picked = packed[top : top + (rows - 1) * stride + 1 : stride, left % phases]
+        return picked[:, left // phases : left // phases + self._columns]
