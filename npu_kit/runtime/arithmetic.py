@@ -23,19 +23,24 @@ from npu_kit.runtime.erf import erf
 
 Array = NDArray[Any]
 
+_FLOAT, _INTEGER = np.dtype(np.float32), np.dtype(np.int32)
+
+
 class QuantizeWarning(RuntimeWarning):
     """A NaN was quantized. It becomes the highest value, as in TVM's LLVM code; ONNX Runtime gives the lowest."""
 
 
 def compute_dtype(dtype: str) -> np.dtype[Any]:
     """The dtype in which values of ``dtype`` are computed and accumulated: float32 for floats, int32 for integers."""
-    return np.dtype(np.float32 if dtype in FLOATS else np.int32)
+    return _FLOAT if dtype in FLOATS else _INTEGER
 
 
 def to_declared(value: Array, dtype: str) -> Array:
     """``value``, as computed, in the dtype its tensor declares: float16 is rounded to nearest even, integers wrap."""
+    if value.dtype == dtype:
+        return value
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        return value.astype(dtype, copy=False)
+        return value.astype(dtype)
 
 
 def apply_elementwise(
@@ -65,8 +70,8 @@ def apply_elementwise(
     except KeyError:
         raise UnsupportedError(f"element-wise operation {name!r}", f"the kit has {', '.join(_FUNCTIONS)}") from None
     with np.errstate(all="ignore"):
-        value = function(attrs, out_dtype, out, *(_widen(x) for x in inputs))
-        return np.asarray(value).astype(out_dtype, copy=False)
+        value = np.asarray(function(attrs, out_dtype, out, *map(_widen, inputs)))
+        return value if value.dtype == out_dtype else value.astype(out_dtype)
 
 
 def multiply_tile(a: Array, b: Array, out_compute_dtype: np.dtype[Any]) -> Array:
@@ -123,7 +128,8 @@ def check_scale(scale: Array) -> list[str]:
 
 
 def _widen(x: Array) -> Array:
-    return x.astype(np.float32 if x.dtype.kind == "f" else np.int32, copy=False)
+    dtype = _FLOAT if x.dtype.kind == "f" else _INTEGER
+    return x if x.dtype == dtype else x.astype(dtype)
 
 
 def _largest(dtype: np.dtype[Any]) -> int:
@@ -169,12 +175,12 @@ def _divide(attrs: Mapping[str, Any], dtype: str, out: Array | None, a: Array, b
 
 def _relu(attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array) -> Array:
     # np.clip with numbers for bounds is three times faster than np.maximum, and always gives the same zero.
-    return np.clip(x, x.dtype.type(0), _highest(x.dtype), out=out)
+    return x.clip(x.dtype.type(0), _highest(x.dtype), out=out)
 
 
 def _clip(attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array) -> Array:
     low, high = x.dtype.type(attrs["min"]), x.dtype.type(attrs["max"])
-    return np.clip(x, low, max(low, high), out=out)  # TVM's lower bound wins where they cross
+    return x.clip(low, max(low, high), out=out)  # TVM's lower bound wins where they cross
 
 
 def _sigmoid(attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array) -> Array:
