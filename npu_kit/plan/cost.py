@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from npu_kit.errors import PlanError
+from npu_kit.hw.peaks import active_lanes
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.trace.counters import Counters
 
@@ -48,11 +49,11 @@ class CostModel:
     """The cycles of instructions on one machine in one power mode."""
 
     def __init__(self, spec: NpuSpec, power_mode: str) -> None:
-        share = spec.power_mode(power_mode).active_share
         self._tiers = {tier.name: tier for tier in spec.tiers}
-        # A powered share of a unit is a share of its columns (lanes); one column always stays on.
-        self._columns = {engine.name: max(1, int(engine.columns * share)) for engine in spec.engines}
         self._rows = {engine.name: engine.rows for engine in spec.engines}
+        self._columns = {
+            engine.name: active_lanes(spec, engine.name, power_mode) // engine.rows for engine in spec.engines
+        }
 
     def transfer(self, source: str, target: str, nbytes: int) -> int:
         """Cycles of one transfer: the slower tier's latency, then its bandwidth."""
@@ -70,9 +71,20 @@ class CostModel:
             cycles += latency + math.ceil(nbytes / min(end.bytes_per_cycle for end in ends))
         return cycles
 
-    def array(self, engine: str, m: int, n: int, k: int, dataflow: str = "output_stationary") -> int:
-        """Cycles of an ``m x k`` by ``k x n`` product on a systolic engine."""
-        return systolic_cycles(m, n, k, self._rows[engine], self._columns[engine], dataflow)
+    def array(
+        self, engine: str, m: int, n: int, k: int, dataflow: str = "output_stationary", refills: bool = True
+    ) -> int:
+        """Cycles of an ``m x k`` by ``k x n`` product on a systolic engine.
+
+        ``refills`` is False where the operand that stays is on the array already, from the tile before. That takes an
+        operand of one fold; a larger one is filled in again fold by fold for every tile.
+        """
+        rows, columns = self._rows[engine], self._columns[engine]
+        cycles = systolic_cycles(m, n, k, rows, columns, dataflow)
+        stays = {"weight_stationary": (k, n), "input_stationary": (k, m)}.get(dataflow)
+        if refills or stays is None or stays[0] > rows or stays[1] > columns:
+            return cycles
+        return cycles - rows
 
     def lanes(self, engine: str, operations: int) -> int:
         """Cycles of ``operations`` independent operations on a lane-wise engine, one a lane and cycle."""

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
 from npu_kit.plan.cost import CostModel
-from npu_kit.plan.geometry import Contraction, Problem, Softmax, Window, problem_of
+from npu_kit.plan.geometry import Contraction, Problem, Softmax, problem_of
 from npu_kit.plan.ir import Axis, Step
 from npu_kit.plan.traffic import step_counters
-
-_REDUCTION = ("c", "kh", "kw")
 
 
 def estimate_cycles(graph: Graph, step: Step, cost: CostModel) -> int:
@@ -24,9 +22,8 @@ def estimate_cycles(graph: Graph, step: Step, cost: CostModel) -> int:
 
 def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) -> int:
     """Cycles of the engines, the way out of the accumulator included."""
-    reduction = {Contraction: _REDUCTION, Window: _REDUCTION[1:]}.get(type(problem), ())
-    outer = [axis for axis in step.axes if axis.name not in reduction]
-    inner = [axis for axis in step.axes if axis.name in reduction]
+    outer = [axis for axis in step.axes if axis.name not in problem.reduction]
+    inner = [axis for axis in step.axes if axis.name in problem.reduction]
     out_bytes = DTYPE_BYTES[graph.type_of(step.output).dtype]
     cycles = 0
     for size, count in _tile_sizes(outer):
@@ -36,7 +33,7 @@ def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) ->
         if isinstance(problem, Contraction):
             for depth, chunks in _tile_sizes(inner):
                 m, n, k = size["y"] * size["x"], size["n"], math.prod(depth.values())
-                cycles += count * chunks * cost.array(step.engine, m, n, k, step.dataflow)
+                cycles += count * chunks * cost.array(step.engine, m, n, k, step.dataflow, refills=False)
         else:
             passes = 3 if isinstance(problem, Softmax) else 1
             for window, chunks in _tile_sizes(inner):

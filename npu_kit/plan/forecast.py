@@ -24,8 +24,8 @@ from npu_kit.plan.geometry import (
 )
 from npu_kit.plan.ir import Operand, Plan, Step
 from npu_kit.plan.program import Instruction, instructions
-from npu_kit.plan.schedule import Timeline, hazards
-from npu_kit.trace.events import ENGINES, EVENT_DTYPE, KINDS, TIERS, Events
+from npu_kit.plan.schedule import Timeline
+from npu_kit.trace.events import ENGINES, EVENT_DTYPE, Events
 
 Row = tuple[int, ...]
 Moved = tuple[int, int, int]  # bytes, MACs, cycles
@@ -88,11 +88,7 @@ class _StepForecast:
         moved: Moved,
         entry: Entry | None = None,
     ) -> Row:
-        kind, source, target = KINDS.index(instruction.kind), TIERS.index(ends[0]), TIERS.index(ends[1])
-        nbytes, macs, cycles = moved
-        start, cause = self.timeline.place(engine, cycles, *hazards(self.step, instruction, entry))
-        place = (self.step.index, instruction.tile, node, kind, ENGINES.index(engine), source, target)
-        return (*place, nbytes, macs, start, cycles, cause)
+        return self.timeline.record(self.step, instruction, node, engine, ends, moved, entry)
 
     def _load(self, instruction: Instruction) -> Row | None:
         name = instruction.operand
@@ -136,7 +132,7 @@ class _StepForecast:
         if isinstance(problem, Contraction):
             m, n, k = size["y"] * size["x"], size["n"], size["c"] * size["kh"] * size["kw"]
             nbytes = m * k * DTYPE_BYTES[problem.x.dtype] + k * n * DTYPE_BYTES[problem.w.dtype]
-            return nbytes, m * n * k, self.cost.array(engine, m, n, k, self.step.dataflow)
+            return nbytes, m * n * k, self.cost.array(engine, m, n, k, self.step.dataflow, instruction.refills)
         elements = self._out_box(instruction).elements
         if isinstance(problem, Window):
             if instruction.stage == "finish":

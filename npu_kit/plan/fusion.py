@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from npu_kit.graph.ir import Entry, Graph
@@ -23,16 +23,18 @@ def group_nodes(graph: Graph) -> tuple[Group, ...]:
     A node joins its predecessor's step when both come from one composite, nothing else reads the value between them,
     and the value has the shape of the result: then the value never leaves L0.
     """
-    readers: Counter[Entry] = Counter(graph.heads)
-    for node in graph.nodes:
-        readers.update(node.inputs)
+    readers: dict[Entry, list[int]] = {}  # ids of the nodes that read an entry, once for each time they do
+    for node_id, node in enumerate(graph.nodes):
+        for entry in node.inputs:
+            readers.setdefault(entry, []).append(node_id)
+    heads = frozenset(graph.heads)
     groups: list[Group] = []
     taken: set[int] = set()
     for node_id in graph.kernels:
         if node_id in taken:
             continue
         nodes, running = [node_id], []
-        while (step := _next_in_tile(graph, readers, nodes[-1])) is not None:
+        while (step := _next_in_tile(graph, readers, heads, nodes[-1])) is not None:
             follower, position = step
             if follower in taken:
                 break  # it reads two values of its composite, and the tile of the other one has it already
@@ -44,12 +46,14 @@ def group_nodes(graph: Graph) -> tuple[Group, ...]:
     return tuple(sorted(groups, key=lambda group: group.nodes[-1]))
 
 
-def _next_in_tile(graph: Graph, readers: Counter[Entry], node_id: int) -> tuple[int, int] | None:
+def _next_in_tile(
+    graph: Graph, readers: Mapping[Entry, list[int]], heads: frozenset[Entry], node_id: int
+) -> tuple[int, int] | None:
     """The node that can follow ``node_id`` in the tile, and which of its inputs the tile is."""
     entry = Entry(node_id)
-    if readers[entry] != 1 or entry in graph.heads:
+    if len(readers.get(entry, ())) != 1 or entry in heads:
         return None
-    (follower_id,) = graph.consumers(entry)
+    (follower_id,) = readers[entry]
     node, follower = graph.nodes[node_id], graph.nodes[follower_id]
     if not node.composite or follower.composite != node.composite or OPS[follower.name].family != "elementwise":
         return None

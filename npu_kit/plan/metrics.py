@@ -12,7 +12,7 @@ import numpy as np
 
 from npu_kit.graph.ir import Graph
 from npu_kit.hw.peaks import active_lanes
-from npu_kit.hw.spec import SIGNED, NpuSpec
+from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.forecast import forecast
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.planner import make_plan
@@ -30,7 +30,8 @@ class Metrics:
     busy_cycles: Mapping[str, int]  # by engine
     stalled_cycles: Mapping[str, int]  # by cause, over all engines: waits for each other overlap
     macs: int
-    peak_macs_per_cycle: int  # of the engine that does the MACs, as far as it is powered
+    lane_cycles: int  # cycles in which engines multiply, each times its powered lanes
+    peak_macs_per_cycle: int  # of the widest engine that does MACs here, as far as it is powered
     nbytes: Mapping[tuple[str, str], int]  # by boundary
     dram_bytes: int
     dram_bytes_per_cycle: int  # what DRAM could deliver
@@ -49,9 +50,8 @@ class Metrics:
 
     @property
     def spatial_utilization(self) -> float:
-        """MACs done, over those that the array could do while it is busy; 0 where nothing multiplies."""
-        busy = max((self.busy_cycles.get(engine, 0) for engine in ("matrix", "conv")), default=0)
-        return self.macs / (busy * self.peak_macs_per_cycle) if busy and self.macs else 0.0
+        """MACs done, over those that the engines could have done in the cycles in which they multiply."""
+        return self.macs / self.lane_cycles if self.lane_cycles else 0.0
 
     @property
     def macs_per_dram_byte(self) -> float:
@@ -59,9 +59,9 @@ class Metrics:
         return self.macs / self.dram_bytes if self.dram_bytes else 0.0
 
     @property
-    def reuse(self) -> float:
-        """Bytes that cross DRAM, over the bytes of the tensors there: 1 is the least possible."""
-        return self.dram_bytes / self.tensor_bytes if self.tensor_bytes else 1.0
+    def dram_passes(self) -> float:
+        """How often the tensors in DRAM cross the border: bytes that cross, over bytes that are there."""
+        return self.dram_bytes / self.tensor_bytes if self.tensor_bytes else 0.0
 
     @property
     def ridge_macs_per_byte(self) -> float:
@@ -110,7 +110,8 @@ def _metrics(plan: Plan, rows: Events, steps: tuple[int, ...]) -> Metrics:
     spec, mode = plan.spec, plan.power_mode
     nbytes = bytes_by_boundary(rows)
     ends = rows["start"] + rows["cycles"]
-    engines = {step.engine for step in plan.steps if step.index in steps} & {"matrix", "conv"}
+    multiplies = rows[rows["macs"] > 0]
+    lanes = {int(engine): active_lanes(spec, ENGINES[engine], mode) for engine in np.unique(multiplies["engine"])}
     dram = sum(count for boundary, count in nbytes.items() if "L3" in boundary)
     return Metrics(
         name=label(plan.graph, plan.steps[steps[0]].nodes) if len(steps) == 1 else f"{len(steps)} steps",
@@ -123,7 +124,8 @@ def _metrics(plan: Plan, rows: Events, steps: tuple[int, ...]) -> Metrics:
         },
         stalled_cycles=_stalls(rows),
         macs=int(rows["macs"].sum()),
-        peak_macs_per_cycle=max(active_lanes(spec, engine, mode) for engine in engines or {"matrix"}),
+        lane_cycles=sum(int(multiplies["cycles"][multiplies["engine"] == i].sum()) * n for i, n in lanes.items()),
+        peak_macs_per_cycle=max(lanes.values(), default=active_lanes(spec, "matrix", mode)),
         nbytes=nbytes,
         dram_bytes=dram,
         dram_bytes_per_cycle=spec.tier("L3").bytes_per_cycle,
@@ -165,6 +167,5 @@ def _energy(plan: Plan, rows: Events, nbytes: Mapping[tuple[str, str], int]) -> 
     macs = 0.0
     for node in np.unique(rows["node"][rows["macs"] > 0]):
         dtype = plan.graph.type_of(plan.graph.nodes[node].inputs[0]).dtype
-        per_mac = plan.spec.mac_energy_pj[SIGNED.get(dtype, dtype)]
-        macs += per_mac * int(rows["macs"][rows["node"] == node].sum())
+        macs += plan.spec.mac_energy(dtype) * int(rows["macs"][rows["node"] == node].sum())
     return {"MACs": macs} | {tier: pj for tier, pj in energy.items() if pj}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry
@@ -17,23 +17,57 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Change:
+    """One buffer that was placed, or that lives longer than before."""
+
+    number: int
+    before: Buffer | None
+    steps: range  # in which it was not live before
+    entry: Entry | None  # of a new copy
+    copy_before: int | None
+
+
 class TensorMemory:
     """The tensors in one tier; two of them share bytes only if they are never live at once."""
 
-    tier: str
-    capacity_bytes: int
-    buffers: list[Buffer] = field(default_factory=list)
+    def __init__(self, tier: str, capacity_bytes: int) -> None:
+        self.tier, self.capacity_bytes = tier, capacity_bytes
+        self._buffers: dict[int, Buffer] = {}
+        self._live: dict[int, set[int]] = {}  # step -> the buffers that are live then
+        self._copies: dict[Entry, int] = {}  # the last copy of a tensor
+        self._log: list[_Change] = []
+
+    def mark(self) -> int:
+        """The state as it is now, for ``undo``."""
+        return len(self._log)
+
+    def undo(self, mark: int) -> None:
+        """Take back everything that was placed since ``mark``."""
+        while len(self._log) > mark:
+            change = self._log.pop()
+            for step in change.steps:
+                self._live[step].discard(change.number)
+            if change.before is None:
+                del self._buffers[change.number]
+            else:
+                self._buffers[change.number] = change.before
+            if change.entry is not None:
+                self._copies.pop(change.entry, None)
+                if change.copy_before is not None:
+                    self._copies[change.entry] = change.copy_before
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """All tensors placed so far, in order."""
+        return tuple(self._buffers.values())
 
     def gap(self, nbytes: int, first_step: int, last_step: int) -> int | None:
         """The lowest free offset for a tensor that lives from first to last step, None if there is none."""
-        alive = sorted(
-            (b.offset_bytes, b.offset_bytes + aligned(b.nbytes))
-            for b in self.buffers
-            if b.first_step <= last_step and first_step <= b.last_step
-        )
+        live = self._at(range(first_step, last_step + 1))
+        taken = sorted((buffer.offset_bytes, buffer.offset_bytes + aligned(buffer.nbytes)) for buffer in live)
         offset = 0
-        for start, stop in alive:
+        for start, stop in taken:
             if offset + aligned(nbytes) <= start:
                 break
             offset = max(offset, stop)
@@ -45,25 +79,63 @@ class TensorMemory:
         if offset is None:
             return None
         buffer = Buffer(name, entry, role, self.tier, offset, nbytes, first_step, last_step)
-        self.buffers.append(buffer)
+        self._keep(len(self._buffers), buffer, range(first_step, last_step + 1))
         return buffer
 
-    def extended(self, entry: Entry, last_step: int) -> Buffer | None:
-        """The copy of ``entry`` that is there already, kept until ``last_step``; None if there is none or no room."""
-        for place, old in enumerate(self.buffers):
-            if old.entry != entry or old.role != "resident":
-                continue
-            others = [b for b in self.buffers if b is not old and b.last_step > old.last_step]
-            is_free = all(
-                b.first_step > last_step
-                or b.offset_bytes + aligned(b.nbytes) <= old.offset_bytes
-                or old.offset_bytes + aligned(old.nbytes) <= b.offset_bytes
-                for b in others
-            )
-            if is_free:
-                self.buffers[place] = replace(old, last_step=max(last_step, old.last_step))
-                return self.buffers[place]
-        return None
+    def copy(self, name: str, entry: Entry, nbytes: int, step: int) -> Buffer | None:
+        """A place for a copy of a tensor during ``step``: that of an earlier step's copy where nothing came between.
+
+        None if there is no room.
+        """
+        number = self._copies.get(entry)
+        if number is not None:
+            old = self._buffers[number]
+            if self._is_free(old, range(old.last_step + 1, step + 1)):
+                longer = replace(old, last_step=max(step, old.last_step))
+                self._keep(number, longer, range(old.last_step + 1, step + 1))
+                return longer
+        offset = self.gap(nbytes, step, step)
+        if offset is None:
+            return None
+        buffer = Buffer(name, entry, "resident", self.tier, offset, nbytes, step, step)
+        self._keep(len(self._buffers), buffer, range(step, step + 1), entry)
+        return buffer
+
+    def _at(self, steps: range) -> list[Buffer]:
+        """The buffers that are live in any of ``steps``."""
+        numbers = set().union(*(self._live.get(step, ()) for step in steps))
+        return [self._buffers[number] for number in numbers]
+
+    def _is_free(self, place: Buffer, steps: range) -> bool:
+        start, stop = place.offset_bytes, place.offset_bytes + aligned(place.nbytes)
+        return all(b.offset_bytes + aligned(b.nbytes) <= start or stop <= b.offset_bytes for b in self._at(steps))
+
+    def _keep(self, number: int, buffer: Buffer, steps: range, copy_of: Entry | None = None) -> None:
+        before = self._copies.get(copy_of) if copy_of is not None else None
+        self._log.append(_Change(number, self._buffers.get(number), steps, copy_of, before))
+        self._buffers[number] = buffer
+        if copy_of is not None:
+            self._copies[copy_of] = number
+        for step in steps:
+            self._live.setdefault(step, set()).add(number)
+
+
+class FarMemory:
+    """DRAM: the tensors lie one behind the other, for as long as the region runs."""
+
+    def __init__(self, capacity_bytes: int, last_step: int) -> None:
+        self.capacity_bytes, self.used_bytes = capacity_bytes, 0
+        self._last_step = last_step
+        self.buffers: list[Buffer] = []
+
+    def place(self, name: str, entry: Entry, role: str, nbytes: int) -> Buffer | None:
+        """Give the tensor a place; None if there is none."""
+        if self.used_bytes + nbytes > self.capacity_bytes:
+            return None
+        buffer = Buffer(name, entry, role, "L3", self.used_bytes, nbytes, 0, self._last_step)
+        self.used_bytes += aligned(nbytes)
+        self.buffers.append(buffer)
+        return buffer
 
 
 class SlotMemory:
@@ -85,6 +157,11 @@ class SlotMemory:
     def missing(self) -> dict[str, tuple[int, int]]:
         """Tier -> bytes needed and bytes there are, for each tier that is too small."""
         return {tier: (used, self._capacity[tier]) for tier, used in self._used.items() if used > self._capacity[tier]}
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes that all tiers together are too small by."""
+        return sum(needed - have for needed, have in self.missing().values())
 
 
 def refuse_slots(label: str, memory: SlotMemory, spec: NpuSpec) -> PlanError:

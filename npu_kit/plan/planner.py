@@ -22,7 +22,7 @@ from npu_kit.plan.storage import homes
 from npu_kit.plan.stripes import Link, cut, stripe_bytes, stripe_rows
 from npu_kit.plan.stripes import chains as chains_of
 from npu_kit.plan.tensors import copied_heads, place_tensors
-from npu_kit.plan.traffic import step_counters
+from npu_kit.plan.verify import verify_plan
 
 
 def make_plan(
@@ -60,7 +60,9 @@ def make_plan(
         raise PlanError(f"no dataflow {dataflow!r}", f"there are {', '.join(DATAFLOWS)}")
     choices = _Choices(dataflow, double_buffer, CostModel(spec, mode))
     best = _plan(graph, spec, mode, choices)
-    return _in_stripes(best, choices).plan if chains else best.plan
+    plan = _in_stripes(best, choices).plan if chains else best.plan
+    verify_plan(plan)
+    return plan
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,7 @@ class _Planned:
     plan: Plan
     groups: tuple[Group, ...]
     cycles: int  # an estimate
-
-    @property
-    def dram_bytes(self) -> int:
-        return sum(step_counters(self.plan.graph, step).dram_bytes for step in self.plan.steps)
+    dram_bytes: int
 
 
 def _plan(graph: Graph, spec: NpuSpec, mode: str, choices: _Choices) -> _Planned:
@@ -91,7 +90,7 @@ def _plan(graph: Graph, spec: NpuSpec, mode: str, choices: _Choices) -> _Planned
     tier = {buffer.entry: buffer.tier for buffer in (*dram.buffers, *on_chip.buffers)}
     tiers = {entry: tier[home] for entry, home in owner.items() if home in tier}
     steps: list[Step] = []
-    cycles = 0
+    cycles = dram_bytes = 0
     known: dict[Hashable, Step] = {}
     for index, group in enumerate(groups):
         builder = StepBuilder(graph, spec, index, group, tiers)
@@ -100,17 +99,15 @@ def _plan(graph: Graph, spec: NpuSpec, mode: str, choices: _Choices) -> _Planned
         candidates = builder.candidates(choices.dataflow, choices.double_buffer, like=known.get(alike))
         choice = choose_step(builder, tuple(candidates), on_chip, choices.cost)
         known.setdefault(alike, choice.step)
-        for resident in choice.residents:
-            if on_chip.extended(resident.entry, index) is None:
-                on_chip.buffers.append(resident)
         reasons.extend(choice.reasons)
         steps.append(choice.step)
         cycles += choice.cycles
+        dram_bytes += choice.dram_bytes
     for index, entry in enumerate(copied_heads(graph), start=len(steps)):
         builder = StepBuilder(graph, spec, index, Group((entry.node,)), tiers)
         steps.append(next(builder.candidates(double_buffer=choices.double_buffer)))
     buffers = (*dram.buffers, *on_chip.buffers)
-    return _Planned(Plan(graph, spec, mode, tuple(steps), buffers, tuple(reasons)), groups, cycles)
+    return _Planned(Plan(graph, spec, mode, tuple(steps), buffers, tuple(reasons)), groups, cycles, dram_bytes)
 
 
 def _alike(graph: Graph, group: Group, tiers: Mapping[Entry, str]) -> Hashable:

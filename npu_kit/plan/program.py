@@ -27,6 +27,7 @@ class Instruction(NamedTuple):
     part: int = 0  # of a panel or of the partial sums; for "epilogue" the number of the epilogue node
     stage: str = ""  # of a compute: "accumulate", "finish", "maximum", "sum", "quotient"
     copies: Mapping[str, int] = {}  # slot -> which of its copies is meant
+    refills: bool = True  # of an accumulate: whether what stays on the array is new
 
     @property
     def inside(self) -> tuple[int, ...]:
@@ -188,7 +189,7 @@ class _Contraction:
             unit.work.append(Instruction("clear", tile, at))
         else:
             unit.work.append(Instruction("fill", tile, at, part=place))
-        unit.work.append(Instruction("compute", tile, here, part=part, stage="accumulate"))
+        unit.work.append(Instruction("compute", tile, here, part=part, stage="accumulate", refills=bool(stays)))
         if part == len(self.chunks) - 1:
             return _finish(self.step, unit, tile, at)
         unit.work.append(Instruction("spill", tile, at, part=place))

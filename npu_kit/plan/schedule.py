@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable
 from npu_kit.graph.ir import Entry
 from npu_kit.plan.ir import Step
 from npu_kit.plan.program import Instruction
-from npu_kit.trace.events import CAUSES
+from npu_kit.trace.events import CAUSES, ENGINES, KINDS, TIERS
 
 Key = Hashable  # a slot's copy, a part of the partial sums, the accumulator, or a tensor
 ACCUMULATOR = "accumulator"
@@ -76,6 +76,32 @@ class Timeline:
         for key in writes:
             self._written[key] = end
         return start, CAUSES.index(cause) if start > free else 0
+
+    def record(
+        self,
+        step: Step,
+        instruction: Instruction,
+        node: int,
+        engine: str,
+        ends: tuple[str, str],
+        took: tuple[int, int, int],
+        entry: Entry | None = None,
+    ) -> tuple[int, ...]:
+        """Place an instruction and write its row of EVENT_DTYPE.
+
+        Args:
+            step, instruction: what runs.
+            node: the graph node computed, or whose tensor is moved.
+            engine: the engine it runs on.
+            ends: the tiers that the bytes come from and go to.
+            took: bytes, MACs and cycles.
+            entry: the tensor that a load or a prefetch reads.
+        """
+        nbytes, macs, cycles = took
+        start, cause = self.place(engine, cycles, *hazards(step, instruction, entry))
+        source, target = (TIERS.index(end) for end in ends)
+        place = (step.index, instruction.tile, node, KINDS.index(instruction.kind), ENGINES.index(engine))
+        return (*place, source, target, nbytes, macs, start, cycles, cause)
 
 
 def _cause(key: Key, otherwise: str) -> str:

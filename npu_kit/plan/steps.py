@@ -71,7 +71,8 @@ class StepBuilder:
             attempts = [self._streamed(number) for number in copies]
         found = [step for step, _ in attempts if step is not None]
         if not found:
-            raise refuse_slots(label(self.graph, self.group.nodes), attempts[-1][1], self.spec)
+            nearest = min((memory for _, memory in attempts), key=lambda memory: memory.missing_bytes)
+            raise refuse_slots(label(self.graph, self.group.nodes), nearest, self.spec)
         yield from found
 
     def _contraction(
@@ -85,9 +86,9 @@ class StepBuilder:
                 if step is not None:
                     return step, memory
             tile = {axis.name: axis.tile for axis in axes}
-            if tile["y"] * tile["x"] == 1 or copies > 1 or order.dataflow != "output_stationary":
-                return None, memory
             half = tile["y"] * tile["x"] // 2
+            if half < self.spec.tile.minimum or copies > 1 or order.dataflow != "output_stationary":
+                return None, memory
             y, x = tiling.spatial_tile(problem.rows, problem.columns, (tile["kh"], tile["kw"]), half)
             smaller = {"y": y, "x": x}
             axes = tuple(replace(axis, tile=smaller.get(axis.name, axis.tile)) for axis in axes)
@@ -99,39 +100,47 @@ class StepBuilder:
         chunks = math.prod(named[name].count for name in ("c", "kh", "kw"))
         layouts = problem.layouts(axes)
         memory = SlotMemory(self.spec)
-        rows = self.spec.tile.rows
+        pixels = named["y"].tile * named["x"].tile
         depth = math.prod(named[name].tile for name in ("c", "kh", "kw"))
         is_direct = named["kh"].tile == named["kw"].tile == 1
-        # Where each kernel position has its own box, the box is the matrix tile, padded to the array's full height.
-        x_bytes = rows * depth * DTYPE_BYTES[problem.x.dtype] if is_direct else layouts["x"].nbytes
         outputs_stay = order.dataflow == "output_stationary" or chunks <= 1
         # With the chunk loop inside, what stays is a panel of all chunks; a single chunk is its own panel.
         stays = with_panel or chunks <= 1 or not outputs_stay
         parts = max(1, chunks) if stays and outputs_stay else 1
         keeps_x, keeps_w = (stays and order.keeps == name for name in ("x", "w"))
-        x_slot = memory.add("x", "L1", x_bytes, parts if keeps_x else 1, copies)
+        x_slot = memory.add("x", "L1", layouts["x"].nbytes, parts if keeps_x else 1, copies)
         w_slot = memory.add("w", "L1", layouts["w"].nbytes, parts if keeps_w else 1, copies)
-        if not is_direct:
-            memory.add("patches", "L1", rows * depth * DTYPE_BYTES[problem.x.dtype])
+        if not is_direct:  # where each kernel position has its own box, the box is the matrix tile already
+            memory.add("patches", "L1", pixels * depth * DTYPE_BYTES[problem.x.dtype])
         if not outputs_stay:
             passing = ("batch", "y", "x") if order.keeps == "w" else ("n",)
             tiles = math.prod(named[name].count for name in passing)
-            memory.add("partials", "L1", rows * named["n"].tile * DTYPE_BYTES["float32"], max(1, tiles))
+            memory.add("partials", "L1", pixels * named["n"].tile * DTYPE_BYTES["float32"], max(1, tiles))
         operands = (self._operand("x", 0, x_slot, keeps_x), self._operand("w", 1, w_slot, keeps_w))
         return self._finish(axes, operands, layouts["out"], memory, copies, order.dataflow)
+
+    def wanted_axes(self, step: Step) -> Iterator[tuple[Axis, ...]]:
+        """The tilings in the step's loop order, the largest first: the first is what L1 may have made smaller."""
+        if not isinstance(self.problem, Contraction):
+            return self._tilings()
+        names = tuple(axis.name for axis in step.axes)
+        order = next(one for one in tiling.LOOP_ORDERS if one.names == names)
+        return iter([tiling.contraction_axes(self.problem, self.spec, order)])
+
+    def _tilings(self) -> Iterator[tuple[Axis, ...]]:
+        problem = self.problem
+        if isinstance(problem, Softmax):
+            return tiling.softmax_axes(problem, self.spec)
+        if isinstance(problem, Elementwise):
+            return tiling.elementwise_axes(problem, self.spec)
+        assert not isinstance(problem, Contraction)
+        return tiling.window_axes(problem, self.spec)
 
     def _streamed(self, copies: int) -> tuple[Step | None, SlotMemory]:
         """The largest tile that fits."""
         problem = self.problem
-        if isinstance(problem, Softmax):
-            shapes = tiling.softmax_axes(problem, self.spec)
-        elif isinstance(problem, Elementwise):
-            shapes = tiling.elementwise_axes(problem, self.spec)
-        else:
-            assert not isinstance(problem, Contraction)
-            shapes = tiling.window_axes(problem, self.spec)
         memory = SlotMemory(self.spec)
-        for axes in shapes:
+        for axes in self._tilings():
             for with_panel in (True, False) if isinstance(problem, Softmax) else (False,):
                 step, memory = self._streamed_step(problem, axes, copies, with_panel)
                 if step is not None:

@@ -67,13 +67,20 @@ def chains(graph: Graph, groups: Sequence[Group], far: Collection[Entry]) -> lis
     """The longest runs of groups with only tensors of ``far`` between them, each read by the next group alone."""
     found: list[list[Link]] = []
     taken: set[Group] = set()
+    if not far:
+        return found
     pieces = {entry for node in graph.nodes if node.kind == JOIN for entry in node.inputs}
+    group_of = {node: group for group in groups for node in group.nodes}
+    readers: dict[Entry, list[int]] = {}
+    for node_id, node in enumerate(graph.nodes):
+        for entry in node.inputs:
+            readers.setdefault(entry, []).append(node_id)
     for group in groups:
         link = None if group in taken else link_of(graph, group)
         run: list[Link] = []
         while link is not None:
             run.append(link)
-            link = _next_link(graph, groups, link, far)
+            link = _next_link(graph, link, far, readers, group_of)
         # What is a stripe already is not cut again.
         if len(run) > 1 and Entry(run[-1].group.nodes[-1]) not in pieces:
             found.append(run)
@@ -81,18 +88,21 @@ def chains(graph: Graph, groups: Sequence[Group], far: Collection[Entry]) -> lis
     return found
 
 
-def _next_link(graph: Graph, groups: Sequence[Group], link: Link, far: Collection[Entry]) -> Link | None:
+def _next_link(
+    graph: Graph,
+    link: Link,
+    far: Collection[Entry],
+    readers: Mapping[Entry, Sequence[int]],
+    group_of: Mapping[int, Group],
+) -> Link | None:
+    """The group that reads the link's output as its running input, if nothing else reads it."""
     output = Entry(link.group.nodes[-1])
-    if output not in far:
+    reading = readers.get(output, ())
+    if output not in far or len(reading) != 1 or reading[0] not in group_of:
         return None
-    readers = [group for group in groups if any(output in graph.nodes[node].inputs for node in group.nodes)]
-    views = [node for node in graph.nodes if not node.is_kernel and output in node.inputs]
-    if len(readers) != 1 or views:
-        return None
-    anchor = graph.nodes[readers[0].nodes[0]]
-    following = link_of(graph, readers[0], link.axis)
-    reads_once = sum(output in graph.nodes[node].inputs for node in readers[0].nodes) == 1
-    if following is None or following.axis != link.axis or anchor.inputs[0] != output or not reads_once:
+    following = link_of(graph, group_of[reading[0]], link.axis)
+    anchor = graph.nodes[group_of[reading[0]].nodes[0]]
+    if following is None or following.axis != link.axis or anchor.inputs[0] != output:
         return None
     return following
 

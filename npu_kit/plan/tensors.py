@@ -7,7 +7,7 @@ from npu_kit.graph.ir import Entry, Graph
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.fusion import Group
 from npu_kit.plan.ir import Reason
-from npu_kit.plan.placement import TensorMemory
+from npu_kit.plan.placement import FarMemory, TensorMemory
 from npu_kit.plan.steps import label
 from npu_kit.plan.storage import homes
 
@@ -19,20 +19,20 @@ def copied_heads(graph: Graph) -> tuple[Entry, ...]:
 
 def place_tensors(
     graph: Graph, spec: NpuSpec, groups: tuple[Group, ...]
-) -> tuple[TensorMemory, TensorMemory, list[Reason]]:
+) -> tuple[FarMemory, TensorMemory, list[Reason]]:
     """A place for every tensor that exists between steps."""
     copies = copied_heads(graph)
     last = len(groups) + len(copies) - 1
     reasons: list[Reason] = []
-    dram = TensorMemory("L3", spec.tier("L3").capacity_bytes)
+    dram = FarMemory(spec.tier("L3").capacity_bytes, last)
     on_chip = TensorMemory("L2", spec.tier("L2").capacity_bytes)
 
     def place_in_dram(name: str, entry: Entry, role: str) -> None:
         nbytes = graph.type_of(entry).nbytes
-        if dram.place(name, entry, role, nbytes, 0, last) is None:
+        if dram.place(name, entry, role, nbytes) is None:
             raise PlanError(
                 f"tensor {name} ({graph.type_of(entry)}) does not fit {spec.tier('L3')}",
-                f"it needs {nbytes} bytes beside {sum(b.nbytes for b in dram.buffers)} already there, "
+                f"it needs {nbytes} bytes beside {dram.used_bytes} already there, "
                 f"and the tier has {dram.capacity_bytes}",
                 "a smaller batch, or a machine with more memory",
             )

@@ -90,7 +90,7 @@ def window_axes(problem: Window, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
     kernel_rows, kernel_columns = problem.rows.kernel, problem.columns.kernel
     extents = problem.extents
     kernels = [(kernel_rows, kernel_columns), (1, kernel_columns), (1, min(8, kernel_columns)), (1, 1)]
-    for channels in _halved(spec.tile.columns):
+    for channels in _halved(spec.tile.columns, spec.tile.minimum):
         for kernel in dict.fromkeys(kernels):
             y, x = spatial_tile(problem.rows, problem.columns, kernel, spec.tile.rows)
             tile = {"batch": 1, "y": y, "x": x, "c": channels, "kh": kernel[0], "kw": kernel[1]}
@@ -99,7 +99,7 @@ def window_axes(problem: Window, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
 
 def elementwise_axes(problem: Elementwise, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
     """Candidate tilings of an elementwise operation, the largest first: the last axes are taken whole."""
-    for limit in _halved(spec.tile.rows * spec.tile.columns):
+    for limit in _halved(spec.tile.rows * spec.tile.columns, spec.tile.minimum):
         tiles: list[int] = []
         left = limit
         for size in reversed(problem.out.shape):
@@ -114,12 +114,13 @@ def elementwise_axes(problem: Elementwise, spec: NpuSpec) -> Iterator[tuple[Axis
 def softmax_axes(problem: Softmax, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
     """Candidate tilings of a softmax, the largest first; the columns never change, for the sake of the sum's order."""
     extents = problem.extents
-    for rows in _halved(spec.tile.rows):
+    for rows in _halved(spec.tile.rows, spec.tile.minimum):
         tile = {"outer": 1, "inner": max(1, min(rows, extents["inner"])), "k": spec.tile.columns}
         yield tuple(Axis(name, extents[name], tile[name]) for name in tile)
 
 
-def _halved(size: int) -> Iterator[int]:
-    while size >= 1:
+def _halved(size: int, minimum: int) -> Iterator[int]:
+    """``size`` and its halves, down to ``minimum``."""
+    while size >= minimum:
         yield size
         size //= 2

@@ -5,9 +5,10 @@ A box is a product of spans, one per axis, so the sum of its elements over all t
 
 from __future__ import annotations
 
+import functools
 import math
 
-from npu_kit.graph.ir import DTYPE_BYTES, Graph, TensorType
+from npu_kit.graph.ir import DTYPE_BYTES, Graph
 from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Window, aligned_operand, problem_of
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis, Operand, Plan, Step
@@ -91,6 +92,7 @@ def contraction_loads(problem: Contraction, axes: tuple[Axis, ...], name: str, i
     )
 
 
+@functools.lru_cache(maxsize=4096)  # equal layers, stripes and candidates ask the same
 def _sliding_sum(sliding: Sliding, out: Axis, kernel: Axis) -> tuple[int, int]:
     """Sum of the real box lengths over all (output tile, kernel tile) pairs, and the number of boxes with any."""
     total = pieces = 0
@@ -117,8 +119,7 @@ def _window_loads(problem: Window, axis: dict[str, Axis], name: str) -> Loads:
 
 def out_tiles(problem: Problem, axes: tuple[Axis, ...]) -> int:
     """Number of output tiles."""
-    reduction = {Contraction: ("c", "kh", "kw"), Window: ("kh", "kw")}.get(type(problem), ())
-    return math.prod(axis.count for axis in axes if axis.name not in reduction)
+    return math.prod(axis.count for axis in axes if axis.name not in problem.reduction)
 
 
 def aligned_bytes(graph: Graph, node_id: int, position: int, problem: Problem, axes: tuple[Axis, ...]) -> int:
@@ -184,11 +185,3 @@ def _compute(problem: Problem, step: Step, axis: dict[str, Axis], counters: Coun
     for operand in step.operands:
         transfers, nbytes = operand_loads(problem, step.axes, operand)
         counters.move("L1", "L0", nbytes, transfers)
-
-
-def tensor_bytes(graph: Graph, step: Step) -> int:
-    """Bytes of all tensors that the step reads and writes, each counted once."""
-    entries = {operand.entry for operand in step.operands} | {step.output}
-    entries |= {operand.entry for group in step.epilogue_operands for operand in group if operand is not None}
-    types: list[TensorType] = [graph.type_of(entry) for entry in entries]
-    return sum(one.nbytes for one in types)

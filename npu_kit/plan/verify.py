@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import bisect
+import heapq
 import itertools
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from npu_kit.errors import PlanError
-from npu_kit.graph.ir import Entry
-from npu_kit.plan.geometry import problem_of
-from npu_kit.plan.ir import Plan, Step
-from npu_kit.plan.steps import label
+from npu_kit.graph.ir import DTYPE_BYTES, Entry
+from npu_kit.plan.geometry import problem_of, spans_of
+from npu_kit.plan.ir import Buffer, Operand, Plan, Step
+from npu_kit.plan.program import instructions
+from npu_kit.plan.steps import engine_of, label
 from npu_kit.plan.storage import homes
 from npu_kit.plan.stripes import JOIN, VIEW
-from npu_kit.plan.traffic import out_tiles
 
 Rule = Callable[[Plan], Iterator[str]]
 
@@ -55,16 +61,24 @@ def _buffers_lie_within_their_tier(plan: Plan) -> Iterator[str]:
 
 
 def _live_buffers_do_not_overlap(plan: Plan) -> Iterator[str]:
-    for i, one in enumerate(plan.buffers):
-        for other in plan.buffers[i + 1 :]:
-            meet_in_time = one.first_step <= other.last_step and other.first_step <= one.last_step
-            meet_in_space = (
-                one.tier == other.tier
-                and one.offset_bytes < other.offset_bytes + other.nbytes
-                and other.offset_bytes < one.offset_bytes + one.nbytes
-            )
-            if meet_in_time and meet_in_space:
-                yield f"{one.name} and {other.name} in {one.tier}"
+    """Sweep over the steps with the live buffers of each tier in order of their offsets."""
+    ends: list[tuple[int, int, Buffer]] = []
+    live: dict[str, list[tuple[int, int, Buffer]]] = {}
+    for number, buffer in sorted(enumerate(plan.buffers), key=lambda pair: pair[1].first_step):
+        while ends and ends[0][0] < buffer.first_step:
+            _, old, gone = heapq.heappop(ends)
+            live[gone.tier].remove((gone.offset_bytes, old, gone))
+        if not buffer.nbytes:
+            continue
+        beside = live.setdefault(buffer.tier, [])
+        here = (buffer.offset_bytes, number, buffer)
+        place = bisect.bisect(beside, here[:2], key=lambda entry: entry[:2])
+        for _, _, other in beside[max(0, place - 1) : place + 1]:
+            first, second = sorted((buffer, other), key=lambda one: one.offset_bytes)
+            if first.offset_bytes + first.nbytes > second.offset_bytes:
+                yield f"{first.name} and {second.name} in {buffer.tier}"
+        beside.insert(place, here)
+        heapq.heappush(ends, (buffer.last_step, number, buffer))
 
 
 def _buffers_have_their_tensor_s_size(plan: Plan) -> Iterator[str]:
@@ -75,10 +89,10 @@ def _buffers_have_their_tensor_s_size(plan: Plan) -> Iterator[str]:
 
 
 def _every_kernel_runs_once(plan: Plan) -> Iterator[str]:
-    run = [node for step in plan.steps if step.family != "copy" for node in step.nodes]
+    runs = Counter(node for step in plan.steps if step.family != "copy" for node in step.nodes)
     for node in plan.graph.kernels:
-        if run.count(node) != 1:
-            yield f"node {node} ({plan.graph.nodes[node].name}) runs {run.count(node)} times"
+        if runs[node] != 1:
+            yield f"node {node} ({plan.graph.nodes[node].name}) runs {runs[node]} times"
 
 
 def _reads_follow_writes(plan: Plan) -> Iterator[str]:
@@ -90,28 +104,62 @@ def _reads_follow_writes(plan: Plan) -> Iterator[str]:
         return entry in written or (node.kind in (VIEW, JOIN) and all(is_written(one) for one in node.inputs))
 
     for step in plan.steps:
-        for entry in _reads(step):
-            if not is_written(entry):
-                yield f"step {step.index} reads node {entry.node} before it is written"
+        for operand in _operands(step):
+            if not is_written(operand.entry):
+                yield f"step {step.index} reads node {operand.entry.node} before it is written"
         written.add(step.output)
 
 
 def _reads_find_their_tensor_live(plan: Plan) -> Iterator[str]:
     owner = homes(plan.graph)
     copies = {(b.entry, b.first_step) for b in plan.buffers if b.role == "resident"}
+    places: dict[tuple[Entry, str], list[Buffer]] = {}
+    for buffer in plan.buffers:
+        places.setdefault((buffer.entry, buffer.tier), []).append(buffer)
+
+    def is_live(entry: Entry, tier: str, step: int) -> bool:
+        return any(b.first_step <= step <= b.last_step for b in places.get((entry, tier), ()))
+
     for step in plan.steps:
         for entry in step.prefetch:
             if (entry, step.index) not in copies:
                 yield f"node {entry.node} is prefetched by step {step.index} and has no place in L2"
-        operands = [*step.operands, *(o for group in step.epilogue_operands for o in group if o is not None)]
-        for operand in operands:
-            live = (
-                buffer
-                for buffer in plan.buffers
-                if buffer.tier == operand.tier and buffer.first_step <= step.index <= buffer.last_step
-            )
-            if not any(b.entry == (operand.entry if b.role == "resident" else owner[operand.entry]) for b in live):
-                yield f"{operand.name} of step {step.index} is not in {operand.tier} then"
+        for operand in _operands(step):
+            entry, tier = operand.entry, operand.tier
+            if not (is_live(entry, tier, step.index) or is_live(owner[entry], tier, step.index)):
+                yield f"{operand.name} of step {step.index} is not in {tier} then"
+
+
+def _outputs_have_a_place(plan: Plan) -> Iterator[str]:
+    owner = homes(plan.graph)
+    places = {(b.entry, b.tier): b for b in plan.buffers if b.role != "resident"}
+    returned = set(plan.graph.heads)
+    for step in plan.steps:
+        buffer = places.get((owner[step.output], step.output_tier))
+        is_returned = step.family == "copy" and step.output in returned  # written straight to the caller's array
+        if not is_returned and (buffer is None or not buffer.first_step <= step.index <= buffer.last_step):
+            yield f"step {step.index} writes node {step.output.node} to {step.output_tier}, where it has no place then"
+
+
+def _slots_hold_their_tiles(plan: Plan) -> Iterator[str]:
+    for step in plan.steps:
+        layouts = problem_of(plan.graph, step.nodes[0]).layouts(step.axes)
+        sizes = {operand.name: layouts[operand.name].nbytes for operand in step.operands}
+        tile = math.prod(layouts["out"].shape)
+        sizes["accumulator"] = tile * DTYPE_BYTES["float32"]
+        sizes["out"] = tile * DTYPE_BYTES[plan.graph.type_of(step.output).dtype]
+        slots = {slot.name: slot for slot in step.slots}
+        for name, needed in sizes.items():
+            have = slots[name].place()[1] if name in slots else 0
+            if have < needed:
+                yield f"slot {name} of step {step.index} has {have} bytes for a tile of {needed}"
+
+
+def _engines_can_do_their_work(plan: Plan) -> Iterator[str]:
+    for step in plan.steps:
+        wanted = engine_of(plan.graph, step.nodes[0], problem_of(plan.graph, step.nodes[0]))
+        if step.engine != wanted:
+            yield f"step {step.index} runs {plan.graph.nodes[step.nodes[0]].name} on {step.engine}, not {wanted}"
 
 
 def _heads_are_written_to_dram(plan: Plan) -> Iterator[str]:
@@ -122,36 +170,39 @@ def _heads_are_written_to_dram(plan: Plan) -> Iterator[str]:
             yield f"node {head.node} is returned and never written to L3"
 
 
-def _tiles_cover_the_output_once(plan: Plan) -> Iterator[str]:
+def _axes_are_those_of_the_operation(plan: Plan) -> Iterator[str]:
+    for step in plan.steps:
+        extents = problem_of(plan.graph, step.nodes[0]).extents
+        found = {axis.name: axis.extent for axis in step.axes}
+        if found != extents:
+            yield f"{label(plan.graph, step.nodes)} has the axes {found}, its operation {extents}"
+        for axis in step.axes:
+            if axis.tile < 1:
+                yield f"axis {axis.name} of {label(plan.graph, step.nodes)} has a tile of {axis.tile}"
+
+
+def _operands(step: Step) -> Iterator[Operand]:
+    yield from step.operands
+    for group in step.epilogue_operands:
+        yield from (operand for operand in group if operand is not None)
+
+
+def verify_coverage(plan: Plan) -> None:
+    """Check, instruction by instruction, that every output element is stored exactly once. Takes as long as a run.
+
+    Raises:
+        PlanError: an element is stored never or more than once; names the step.
+    """
     for step in plan.steps:
         problem = problem_of(plan.graph, step.nodes[0])
-        for axis in step.axes:
-            covered = sum(stop - start for start, stop in (axis.span(i) for i in range(axis.count)))
-            if covered != axis.extent or axis.extent != problem.extents[axis.name]:
-                extent = problem.extents[axis.name]
-                yield f"axis {axis.name} of {label(plan.graph, step.nodes)}: tiles cover {covered} of {extent}"
-        elements = plan.graph.type_of(step.output).elements
-        if (out_tiles(problem, step.axes) == 0) != (elements == 0):
-            yield f"{label(plan.graph, step.nodes)} has {elements} elements and {out_tiles(problem, step.axes)} tiles"
-
-
-def _tiles_fit_the_accumulator(plan: Plan) -> Iterator[str]:
-    for step in plan.steps:
-        shape = problem_of(plan.graph, step.nodes[0]).layouts(step.axes)["out"].shape
-        elements, limit = 1, plan.spec.tile.rows * plan.spec.tile.columns
-        for size in shape:
-            elements *= size
-        if elements > limit:
-            yield f"an output tile of step {step.index} has {elements} elements, the accumulator {limit}"
-
-
-def _reads(step: Step) -> Iterator[Entry]:
-    for operand in step.operands:
-        yield operand.entry
-    for group in step.epilogue_operands:
-        for beside in group:
-            if beside is not None:
-                yield beside.entry
+        stored = np.zeros(plan.graph.type_of(step.output).shape, np.int64)
+        for instruction in instructions(step, problem):
+            if instruction.kind == "store":
+                stored[problem.box("out", step.axes, spans_of(step.axes, instruction.inside)).index] += 1
+        if not (stored == 1).all():
+            wrong = int((stored != 1).sum())
+            why = f"{wrong} of {stored.size} elements are stored never or more than once"
+            raise PlanError(f"step {step.index}, {label(plan.graph, step.nodes)}", why)
 
 
 RULES: tuple[Rule, ...] = (
@@ -164,6 +215,8 @@ RULES: tuple[Rule, ...] = (
     _reads_follow_writes,
     _reads_find_their_tensor_live,
     _heads_are_written_to_dram,
-    _tiles_cover_the_output_once,
-    _tiles_fit_the_accumulator,
+    _outputs_have_a_place,
+    _slots_hold_their_tiles,
+    _engines_can_do_their_work,
+    _axes_are_those_of_the_operation,
 )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_kit.errors import UnsupportedError
+from npu_kit.errors import InputError, UnsupportedError
 from npu_kit.graph.shapes import FLOATS, integer_range
 from npu_kit.runtime.erf import erf
 
@@ -63,6 +63,7 @@ def apply_elementwise(
 
     Raises:
         ZeroDivisionError: an integer divide by 0. (A caller that pads tiles pads divisors and scales with ones.)
+        InputError: a scale of quantize or dequantize that is not finite and above 0.
         UnsupportedError: there is no such operation.
     """
     try:
@@ -224,6 +225,7 @@ def _batch_norm(
 def _quantize(
     attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array, scale: Array, zero_point: Array
 ) -> Array:
+    _require_scale("quantize", scale)
     lowest, highest = integer_range(dtype)
     value = np.rint(x / scale) + zero_point.astype(np.float32)
     missing = np.isnan(value)
@@ -239,9 +241,16 @@ def _quantize(
 def _dequantize(
     attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array, scale: Array, zero_point: Array
 ) -> Array:
+    _require_scale("dequantize", scale)
     value = (x - zero_point).astype(np.float32) * scale
     # TVM saturates a float16 result where a plain cast would give infinity.
     return np.asarray(np.clip(value, -65504, 65504) if dtype == "float16" else value)
+
+
+def _require_scale(name: str, scale: Array) -> None:
+    problems = check_scale(scale)
+    if problems:
+        raise InputError(f"{name} with a scale that arrived at run time", "; ".join(problems), "finite scales above 0")
 
 
 def _side_by_side(x: Array) -> Array:

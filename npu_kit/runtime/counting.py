@@ -14,6 +14,7 @@ from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Wi
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis, Step
 from npu_kit.plan.program import tile_indices
+from npu_kit.plan.traffic import out_tiles
 from npu_kit.trace.counters import Counters
 
 
@@ -31,7 +32,7 @@ def count_step(graph: Graph, step: Step, problem: Problem) -> Counters:
     else:
         for operand, aligned in zip(step.operands, problem.operands, strict=True):
             _aligned(aligned.along, aligned.type.nbytes, operand.tier, [axis.count for axis in step.axes], counters)
-    tiles = _output_tiles(problem, step.axes)
+    tiles = out_tiles(problem, step.axes)
     pieces = _pieces(problem, step.axes)
     for node_id, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
         for position, beside in enumerate(operands):
@@ -43,12 +44,6 @@ def count_step(graph: Graph, step: Step, problem: Problem) -> Counters:
     counters.move("L1", step.output_tier, out.nbytes, tiles)
     counters.tiles, counters.stored_elements = tiles, out.elements
     return counters
-
-
-def _output_tiles(problem: Problem, axes: tuple[Axis, ...]) -> int:
-    """Output tiles: the tiles of the axes that are no reduction."""
-    reduced = {Contraction: ("c", "kh", "kw"), Window: ("kh", "kw")}.get(type(problem), ())
-    return math.prod(axis.count for axis in axes if axis.name not in reduced)
 
 
 def _pieces(problem: Problem, axes: tuple[Axis, ...]) -> list[int]:
@@ -75,7 +70,7 @@ def _aligned(along: tuple[int, ...], nbytes: int, tier: str, pieces: list[int], 
 
 
 def _softmax(step: Step, problem: Softmax, counters: Counters) -> None:
-    tiles = _output_tiles(problem, step.axes)
+    tiles = out_tiles(problem, step.axes)
     passes = 1 if step.operands[0].is_panel else 3
     counters.move(step.operands[0].tier, "L1", passes * problem.type.nbytes, passes * tiles)
     counters.move("L1", "L0", 3 * problem.type.nbytes, 3 * tiles)
@@ -90,7 +85,7 @@ def _window(step: Step, problem: Window, counters: Counters) -> None:
     boxes = batch * axis["c"].count * row_boxes * column_boxes
     counters.move(step.operands[0].tier, "L1", batch * row_sum * column_sum * channels * x_size, boxes)
     taps = axis["kh"].extent * axis["kw"].extent
-    computes = _output_tiles(problem, step.axes) * axis["kh"].count * axis["kw"].count
+    computes = out_tiles(problem, step.axes) * axis["kh"].count * axis["kw"].count
     counters.move("L1", "L0", outputs * taps * x_size, computes)
     if problem.w is not None:
         again = batch * axis["y"].count * axis["x"].count

@@ -107,21 +107,20 @@ def _contraction(slots: StepSlots, problem: Contraction, instruction: Instructio
     depth, pixels = tile["c"] * tile["kh"] * tile["kw"], tile["y"] * tile["x"]
     b = slots.operand("w", (depth, tile["n"]), instruction)
     if tile["kh"] == tile["kw"] == 1:  # the box is the matrix tile
-        a = slots.operand("x", (slots.tile_rows, depth), instruction)
-        a[pixels:] = 0
+        a = slots.operand("x", (pixels, depth), instruction)
     else:
         x = slots.operand("x", slots.layouts["x"].shape, instruction)
         slots.fresh("patches")
-        a = slots.view("patches", (slots.tile_rows, depth), problem.x.dtype)
-        a[pixels:] = 0
+        a = slots.view("patches", (pixels, depth), problem.x.dtype)
         windows = _windows(problem, tile, x, (tile["y"], tile["x"]), (tile["kh"], tile["kw"]))
-        a[:pixels].reshape(windows.shape)[...] = windows
+        a.reshape(windows.shape)[...] = windows
     accumulator = slots.accumulator(problem.out.dtype)
     matrix = slots.view("accumulator", (slots.tile_rows, tile["n"]), accumulator.dtype.name)
     multiply_accumulate(matrix, a, b)
     size = {name: stop - start for name, (start, stop) in spans_of(step.axes, instruction.at).items()}
     m, n, k = size["y"] * size["x"], size["n"], size["c"] * size["kh"] * size["kw"]
-    return Work(a[:m, :k].nbytes + b[:k, :n].nbytes, 2, m * n * k, cost.array(step.engine, m, n, k, step.dataflow))
+    cycles = cost.array(step.engine, m, n, k, step.dataflow, instruction.refills)
+    return Work(a[:m, :k].nbytes + b[:k, :n].nbytes, 2, m * n * k, cycles)
 
 
 def _window(slots: StepSlots, problem: Window, instruction: Instruction, cost: CostModel) -> Work | None:

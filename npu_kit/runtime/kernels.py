@@ -16,7 +16,13 @@ Array = NDArray[Any]
 
 
 def multiply_accumulate(accumulator: Array, a: Array, b: Array) -> None:
-    """Add the product of (.., M, K) and (.., K, N) to the accumulator (.., M, N): product first, then one addition."""
+    """Add the product of (.., m, K) and (.., K, N) to the accumulator (.., M, N): product first, then one addition.
+
+    Where m < M the array's idle rows are fed with zeros: the product always has the full size, and so the same bits.
+    """
+    idle = accumulator.shape[-2] - a.shape[-2]
+    if idle:
+        a = np.pad(a, [(0, 0)] * (a.ndim - 2) + [(0, idle), (0, 0)])
     product = multiply_tile(a, b, accumulator.dtype)
     with np.errstate(all="ignore"):
         accumulator += product

@@ -35,7 +35,7 @@ class TierMemory:
             raise ExecutionError(
                 f"a tile of {'x'.join(map(str, shape))} {dtype} at offset {offset_bytes} leaves {self.tier}",
                 f"it ends at byte {end}, the tier has {self.tier.capacity_bytes}",
-                "verify the plan: its slots and buffers must lie within their tier",
+                "npu_kit.plan.verify.verify_plan(plan), which names the slot or buffer that is wrong",
             )
         self.peak_bytes = max(self.peak_bytes, end)
         return self._bytes[offset_bytes:end].view(dtype).reshape(tuple(shape))

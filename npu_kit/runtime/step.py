@@ -15,13 +15,12 @@ from npu_kit.graph.ir import Entry
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.ir import Buffer, Plan, Step
 from npu_kit.plan.program import Instruction, instructions
-from npu_kit.plan.schedule import Timeline, hazards
+from npu_kit.plan.schedule import Timeline
 from npu_kit.runtime import engines
 from npu_kit.runtime.arithmetic import to_declared
 from npu_kit.runtime.memory import OnChipMemory
 from npu_kit.runtime.slots import StepSlots, keep, real
 from npu_kit.trace.counters import Counters
-from npu_kit.trace.events import ENGINES, KINDS, TIERS
 
 Array = NDArray[Any]
 Row = tuple[int, ...]
@@ -36,7 +35,7 @@ class StepRunner:
         tensors: the arrays in L3, by entry, and views of those in L2.
         output: where the step's result goes.
         memory: the on-chip tiers.
-        timeline: when engines and data are ready, over all steps of the plan.
+        timeline: when engines and data are ready, during this step.
         poison: fill every slot with NaN before it is used again.
     """
 
@@ -172,8 +171,4 @@ class StepRunner:
         took: tuple[int, int, int],
         entry: Entry | None = None,
     ) -> None:
-        kind, source, target = KINDS.index(instruction.kind), TIERS.index(ends[0]), TIERS.index(ends[1])
-        nbytes, macs, cycles = took
-        place = (self.step.index, instruction.tile, node, kind, ENGINES.index(engine), source, target)
-        start, cause = self.timeline.place(engine, cycles, *hazards(self.step, instruction, entry))
-        self.rows.append((*place, nbytes, macs, start, cycles, cause))
+        self.rows.append(self.timeline.record(self.step, instruction, node, engine, ends, took, entry))

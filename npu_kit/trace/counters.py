@@ -1,7 +1,8 @@
 """Totals of one step: bytes and transfers over each boundary, multiply-accumulates, tiles, elements written.
 
-Three sources fill this type: the plan by arithmetic (``plan.traffic``), step mode from the copies it makes, fast mode
-from the arrays it packs. Tests hold the three equal.
+Three sources fill this type: the plan by arithmetic (``plan.traffic``), step mode from the copies it makes, and fast
+mode, which counts real elements on the padded arrays that it packs and multiplies by how often the plan's loops come
+back to them. Tests hold the three equal.
 """
 
 from __future__ import annotations

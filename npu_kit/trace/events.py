@@ -1,6 +1,6 @@
 """Events: what was moved and computed, one row each, in columns.
 
-The same columns serve the plan's forecast (``plan.program``) and the trace of a run; a row is 49 bytes, so a million
+The same columns serve the plan's forecast (``plan.forecast``) and the trace of a run; a row is 49 bytes, so a million
 tiles stay small.
 """
 
@@ -11,9 +11,11 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_kit.hw.spec import ENGINE_NAMES, TIER_NAMES
+
 KINDS = ("prefetch", "load", "compute", "epilogue", "drain", "store", "fill", "spill")
-ENGINES = ("dma", "matrix", "conv", "vector", "pooling", "activation")
-TIERS = ("L0", "L1", "L2", "L3")
+ENGINES = ("dma", *(name for name in ENGINE_NAMES if name != "dma"))
+TIERS = TIER_NAMES
 # Why an event began later than its engine was free: an operand was still on its way, the accumulator or the slot to be
 # written was still in use, the tensor was not written yet.
 CAUSES = ("", "operand", "accumulator", "slot", "tensor")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import time
 
 import numpy as np
 import pytest
@@ -14,14 +16,13 @@ from npu_kit.errors import PlanError, SpecError
 from npu_kit.graph.ir import Graph
 from npu_kit.hw.presets import load_spec
 from npu_kit.plan.forecast import busy_cycles, forecast, total_cycles
-from npu_kit.plan.geometry import problem_of, spans_of
+from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.placement import TensorMemory, aligned
 from npu_kit.plan.planner import make_plan
-from npu_kit.plan.program import instructions
 from npu_kit.plan.tiling import balanced, reduction_chunk
 from npu_kit.plan.traffic import plan_counters
-from npu_kit.plan.verify import verify_plan
+from npu_kit.plan.verify import verify_coverage, verify_plan
 from npu_kit.trace.counters import total
 from npu_kit.trace.events import CAUSES, KINDS
 
@@ -91,6 +92,33 @@ def test_a_step_that_fits_no_tile_names_what_fills_the_tier() -> None:
     tiny = SPEC.replace(capacity_bytes={"L0": 4096, "L1": 4200, "L2": 8192})
     with pytest.raises(PlanError, match=r"L1 SRAM.*smallest tile needs \d+ bytes \(.*the tier has 4200"):
         make_plan(matmul_chain(), tiny)
+
+
+def test_the_refusal_names_what_would_be_enough() -> None:
+    b = GraphBuilder()
+    b.op("matmul", b.input((512, 512)), b.input((512, 512)))
+    graph = b.graph()
+    with pytest.raises(PlanError) as caught:
+        make_plan(graph, SPEC.replace(capacity_bytes={"L1": 30_000}))
+    needed = int(re.search(r"needs (\d+) bytes", str(caught.value)).group(1))  # type: ignore[union-attr]
+    make_plan(graph, SPEC.replace(capacity_bytes={"L1": needed}))
+    with pytest.raises(PlanError):
+        make_plan(graph, SPEC.replace(capacity_bytes={"L1": needed - 64}))
+
+
+def test_ten_thousand_nodes_are_planned_in_linear_time() -> None:
+    """A quadratic planner took minutes here; the ratio of two sizes would still show one at any speed."""
+    seconds = []
+    for length in (500, 2000):
+        b = GraphBuilder()
+        value = b.input((2, 8))
+        for i in range(length):
+            value = b.op("relu", value, composite=f"relu#{i}")
+        graph = b.graph()
+        start = time.perf_counter()
+        make_plan(graph, SPEC)
+        seconds.append(time.perf_counter() - start)
+    assert seconds[1] < 12 * seconds[0]
 
 
 def test_a_tile_that_l0_cannot_hold_is_refused() -> None:
@@ -167,16 +195,17 @@ def test_the_depth_of_a_chunk_never_depends_on_memory(graph: Graph) -> None:
 
 
 @given(graphs())
-def test_instructions_store_every_output_element_once(graph: Graph) -> None:
-    plan = make_plan(graph, SPEC.replace(tile=16))
-    for step in plan.steps:
-        problem = problem_of(graph, step.nodes[0])
-        written = np.zeros(graph.type_of(step.output).shape, int)
-        for instruction in instructions(step, problem):
-            if instruction.kind == "store":
-                at = tuple(max(0, index) for index in instruction.at)
-                written[problem.box("out", step.axes, spans_of(step.axes, at)).index] += 1
-        assert (written == 1).all()
+def test_every_output_element_is_stored_once(graph: Graph) -> None:
+    verify_coverage(make_plan(graph, SPEC.replace(tile=16)))
+
+
+def test_coverage_finds_an_element_that_is_never_stored() -> None:
+    plan = make_plan(conv_relu_pool(), SPEC)
+    first, *rest = plan.steps
+    axes = tuple(dataclasses.replace(a, extent=a.extent - 1) if a.name == "y" else a for a in first.axes)
+    broken = dataclasses.replace(plan, steps=(dataclasses.replace(first, axes=axes), *rest))
+    with pytest.raises(PlanError, match=r"step 0, conv2d.*stored never or more than once"):
+        verify_coverage(broken)
 
 
 @given(st.lists(st.tuples(st.integers(1, 900), st.integers(0, 9), st.integers(0, 9)), max_size=20))
@@ -218,12 +247,17 @@ def _broken(plan: Plan, rule: str) -> Plan:
         one, other = plan.buffers[0], plan.buffers[1]
         bad = dataclasses.replace(other, offset_bytes=one.offset_bytes)
         return dataclasses.replace(plan, buffers=(one, bad, *plan.buffers[2:]))
-    if rule == "tiles cover the output":
+    if rule == "axes are those of the operation":
         axes = tuple(dataclasses.replace(a, extent=a.extent - 1) if a.name == "y" else a for a in first.axes)
         return dataclasses.replace(plan, steps=(dataclasses.replace(first, axes=axes), *rest))
-    if rule == "tiles fit the accumulator":
-        axes = tuple(dataclasses.replace(a, tile=64) if a.name == "x" else a for a in first.axes)
-        return dataclasses.replace(plan, steps=(dataclasses.replace(first, axes=axes), *rest))
+    if rule == "slots hold their tiles":
+        slots = tuple(dataclasses.replace(s, nbytes=64) if s.name == "x" else s for s in first.slots)
+        return dataclasses.replace(plan, steps=(dataclasses.replace(first, slots=slots), *rest))
+    if rule == "engines can do their work":
+        return dataclasses.replace(plan, steps=(dataclasses.replace(first, engine="pooling"), *rest))
+    if rule == "outputs have a place":
+        kept = tuple(buffer for buffer in plan.buffers if buffer.role != "intermediate")
+        return dataclasses.replace(plan, buffers=kept)
     bad_buffer = dataclasses.replace(plan.buffers[0], nbytes=plan.buffers[0].nbytes - 4)
     return dataclasses.replace(plan, buffers=(bad_buffer, *plan.buffers[1:]))
 
@@ -237,8 +271,10 @@ def _broken(plan: Plan, rule: str) -> Plan:
         "reads follow writes",
         "heads are written",
         "live buffers do not overlap",
-        "tiles cover the output",
-        "tiles fit the accumulator",
+        "axes are those of the operation",
+        "slots hold their tiles",
+        "engines can do their work",
+        "outputs have a place",
         "buffers have their tensor s size",
     ],
 )

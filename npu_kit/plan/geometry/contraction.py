@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from npu_kit.graph.ir import Graph, TensorType
 from npu_kit.plan.geometry.base import Box, Spans, TileLayout, batch_index, whole
@@ -20,6 +20,8 @@ from npu_kit.plan.ir import Axis
 @dataclass(frozen=True)
 class Contraction:
     """The problem of one node, before it is cut into tiles."""
+
+    reduction: ClassVar[tuple[str, ...]] = ("c", "kh", "kw")  # axes along which a tile's result is summed
 
     operation: str
     x: TensorType

@@ -6,6 +6,7 @@ The same alignment serves an epilogue: there the output's axes are those of the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from npu_kit.graph.ir import Graph, TensorType
 from npu_kit.plan.geometry.base import Box, Spans, TileLayout, whole
@@ -58,6 +59,8 @@ def aligned_operand(graph: Graph, node_id: int, position: int) -> Aligned:
 @dataclass(frozen=True)
 class Elementwise:
     """The problem of one node, before it is cut into tiles; axis ``d0`` is the output's first."""
+
+    reduction: ClassVar[tuple[str, ...]] = ()  # axes along which a tile's result is summed
 
     operation: str
     out: TensorType

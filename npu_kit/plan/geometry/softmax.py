@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from npu_kit.graph.ir import Graph, TensorType
 from npu_kit.plan.geometry.base import Box, Spans, TileLayout, batch_index, whole
@@ -22,6 +23,8 @@ class Softmax:
     Axes between the softmax axis and the last one belong to ``outer`` as well. Where the softmax axis is the last one,
     ``inner`` is the axis before it.
     """
+
+    reduction: ClassVar[tuple[str, ...]] = ()  # axes along which a tile's result is summed
 
     type: TensorType
     axis: int

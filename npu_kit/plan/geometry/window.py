@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from npu_kit.graph.ir import Graph, TensorType
 from npu_kit.plan.geometry.base import Box, Spans, TileLayout, whole
@@ -30,6 +30,8 @@ LOWEST = {
 @dataclass(frozen=True)
 class Window:
     """The problem of one node, before it is cut into tiles."""
+
+    reduction: ClassVar[tuple[str, ...]] = ("kh", "kw")  # axes along which a tile's result is summed
 
     operation: str  # "max_pool2d", "avg_pool2d", "conv2d" (depthwise)
     x: TensorType
