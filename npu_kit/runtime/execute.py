@@ -80,7 +80,7 @@ def execute(
         output = results[graph.heads.index(step.output)] if step.family == "copy" else tensors[step.output]
         try:
             if memory is None:
-                counters.append(fast.run_step(step.index, tensors, output))
+                fast.run_step(step.index, tensors, output)
             else:
                 counted, events = StepRunner(plan, step, tensors, output, memory, timeline, poison=poison).run()
                 counters.append(counted)
@@ -91,6 +91,8 @@ def execute(
     _repeat_heads(graph, results)
     traces = active_traces()
     if traces:
+        if memory is None:
+            counters = [fast.counters(step.index) for step in plan.steps]
         run = RegionRun(plan, mode, tuple(counters), np.array(rows, EVENT_DTYPE))
         for trace in traces:
             trace.runs.append(run)

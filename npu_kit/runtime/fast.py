@@ -20,6 +20,7 @@ from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.storage import homes, place_views
 from npu_kit.runtime.arithmetic import apply_elementwise, compute_dtype
 from npu_kit.runtime.counting import count_step
+from npu_kit.runtime.fast_batches import batches, operands_of, repeated, stack
 from npu_kit.runtime.fast_contraction import FastContraction
 from npu_kit.runtime.fast_epilogue import Call, Epilogue, working_order
 from npu_kit.runtime.fast_window import FastWindow
@@ -40,66 +41,106 @@ class FastPlan:
 
     def __init__(self, plan: Plan, constants: Sequence[Array] = ()) -> None:
         self.constants = tuple(constants)
-        self._graph, self._owner = plan.graph, homes(plan.graph)
-        unchanging = set(map(Entry, plan.graph.constants)) if constants else set()
-        self._steps = [FastStep(plan, step, unchanging) for step in plan.steps]
-        # The tensors between steps: the first step that writes each, and the last that writes or reads it.
+        self._plan, self._owner = plan, homes(plan.graph)
+        self._unchanging = set(map(Entry, plan.graph.constants)) if constants else set()
+        self._batches = {batch[0]: batch for batch in batches(plan)}  # by their first step
+        self._steps = {
+            first: FastStep(plan, plan.steps[first], self._unchanging, len(batch))
+            for first, batch in self._batches.items()
+        }
+        # The tensors between steps: the first batch that writes each, and the last that writes or reads it.
         self._lives: dict[Entry, tuple[int, int]] = {}
         ends = {self._owner[entry] for entry in (*plan.graph.heads, *map(Entry, plan.graph.arg_nodes))}
-        for step in plan.steps:
-            for entry in (self._owner[one] for one in (step.output, *self._steps[step.index].reads)):
-                if entry not in ends:
-                    self._lives[entry] = (self._lives.get(entry, (step.index, 0))[0], step.index)
-        # Whether a step's arrays are the same in every run.
-        kept = unchanging | set(self._lives)
-        self._is_inner = [
-            kept.issuperset(self._owner[entry] for entry in (step.step.output, *step.reads)) for step in self._steps
-        ]
+        for first, batch in self._batches.items():
+            for entry in self._touched(batch) - ends:
+                self._lives[entry] = (self._lives.get(entry, (first, 0))[0], first)
+        kept = self._unchanging | set(self._lives)
+        # Batches whose arrays are the same in every run.
+        self._inner = {first for first, batch in self._batches.items() if self._touched(batch) <= kept}
         self._threads = threading.local()
+
+    def _touched(self, batch: Sequence[int]) -> set[Entry]:
+        """The entries whose memory a batch reads or writes."""
+        steps = [self._plan.steps[index] for index in batch]
+        entries = (entry for step in steps for entry in (step.output, *(one.entry for one in operands_of(step))))
+        return {self._owner[entry] for entry in entries}
 
     def place(self, tensors: dict[Entry, Array]) -> None:
         """Add the arrays of the tensors between steps to those of the region's arguments and results."""
         tensors.update(self._workspace().tensors)
-        place_views(self._graph, tensors)
+        place_views(self._plan.graph, tensors)
 
-    def run_step(self, index: int, tensors: Mapping[Entry, Array], output: Array) -> Counters:
-        """Run one step on whole arrays; returns what it counts.
+    def run_step(self, index: int, tensors: Mapping[Entry, Array], output: Array) -> None:
+        """Run one step on whole arrays. The steps of a batch run with its first.
 
         Args:
             index: of the step, in order.
             tensors: the arrays of the region, after ``place``.
             output: where the result goes.
         """
-        workspace, step = self._workspace(), self._steps[index]
+        if index not in self._batches:
+            return
+        workspace = self._workspace()
         calls = workspace.calls.get(index)
         if calls is None:
-            calls = list(step.bind(tensors, output, workspace.scratch))
-            if self._is_inner[index]:
+            calls = list(self._bind(self._batches[index], tensors, output, workspace.scratch))
+            if index in self._inner:
                 workspace.calls[index] = calls
         with np.errstate(all="ignore"):
             for call in calls:
                 call()
-        return step.counters
+
+    def counters(self, index: int) -> Counters:
+        """What one run of a step moves and computes."""
+        step = self._plan.steps[index]
+        return count_step(self._plan.graph, step, problem_of(self._plan.graph, step.nodes[0]))
+
+    def _bind(
+        self, batch: Sequence[int], tensors: Mapping[Entry, Array], output: Array, scratch: Scratch
+    ) -> Iterator[Call]:
+        """The NumPy calls of a batch: as one, or step by step where the arrays do not lie side by side."""
+        first, *others = (self._plan.steps[index] for index in batch)
+        if not others:
+            yield from self._steps[batch[0]].bind(tensors, output, scratch)
+            return
+        out = stack([tensors[step.output] for step in (first, *others)])
+        together: dict[Entry, Array | None] = {
+            operands[0].entry: stack([tensors[operand.entry] for operand in operands])
+            for operands in zip(*map(operands_of, (first, *others)), strict=True)
+        }
+        ready = {entry: array for entry, array in together.items() if array is not None}
+        if out is not None and len(ready) == len(together):
+            yield from self._steps[batch[0]].bind(ready, out, scratch)
+            return
+        for step in (first, *others):
+            alone = FastStep(self._plan, step, self._unchanging)
+            yield from alone.bind(tensors, tensors[step.output], scratch)
 
     def _workspace(self) -> _Workspace:
         """This thread's."""
         if not hasattr(self._threads, "workspace"):
-            scratch = Scratch(max(step.scratch_bytes for step in self._steps))
+            scratch = Scratch(max(step.scratch_bytes for step in self._steps.values()))
             self._threads.workspace = _Workspace(scratch, self._tensors())
         workspace: _Workspace = self._threads.workspace
         return workspace
 
     def _tensors(self) -> dict[Entry, Array]:
         """Arrays for the tensors between steps; those that do not live at the same time share memory."""
-        pool, tensors = TensorPool(), dict[Entry, Array]()
-        for index, step in enumerate(self._steps):
-            entry = self._owner[step.step.output]
-            if self._lives.get(entry, (-1, -1))[0] == index:
-                kind = self._graph.type_of(entry)
-                tensors[entry] = pool.take(kind.shape, kind.dtype, step.memory_order(tensors))
-            for other, (_, last) in self._lives.items():
-                if last == index:
-                    pool.release(tensors[other])
+        pool, tensors, taken = TensorPool(), dict[Entry, Array](), dict[int, list[tuple[Array, int]]]()
+        for first, batch in self._batches.items():
+            step = self._steps[first]
+            new = dict.fromkeys(self._owner[self._plan.steps[index].output] for index in batch)
+            new = [entry for entry in new if self._lives.get(entry, (-1, 0))[0] == first]
+            if new:
+                kind = self._plan.graph.type_of(new[0])
+                shape = (len(new) * kind.shape[0], *kind.shape[1:]) if kind.shape else ()
+                array = pool.take(shape, kind.dtype, step.memory_order(tensors))
+                for number, entry in enumerate(new):
+                    tensors[entry] = array[number * kind.shape[0] : (number + 1) * kind.shape[0]] if len(new) > 1 else array
+                last = max(self._lives[entry][1] for entry in new)
+                taken.setdefault(last, []).append(array)
+            for array in taken.pop(first, ()):
+                pool.release(array)
         return tensors
 
 
@@ -109,18 +150,24 @@ class _Workspace:
 
     scratch: Scratch
     tensors: dict[Entry, Array]
-    calls: dict[int, list[Call]] = field(default_factory=dict)  # of inner steps
+    calls: dict[int, list[Call]] = field(default_factory=dict)  # of inner batches
 
 
 class FastStep:
-    """One step of a plan, ready to be bound to arrays."""
+    """One step of a plan, ready to be bound to arrays.
 
-    def __init__(self, plan: Plan, step: Step, unchanging: Set[Entry]) -> None:
+    Args:
+        plan, step: what is run.
+        unchanging: entries whose arrays are the same in every run.
+        copies: of the step, each on an image of its own.
+    """
+
+    def __init__(self, plan: Plan, step: Step, unchanging: Set[Entry], copies: int = 1) -> None:
         self.step, self._graph, self._unchanging = step, plan.graph, unchanging
-        beside = [operand for operands in step.epilogue_operands for operand in operands if operand is not None]
-        self.reads = [operand.entry for operand in (*step.operands, *beside)]
         self._problem = problem_of(plan.graph, step.nodes[0])
-        self.counters = count_step(plan.graph, step, self._problem)
+        if copies > 1:
+            assert isinstance(self._problem, Contraction | Window)
+            self._problem = repeated(self._problem, copies)
         self._epilogue = Epilogue(plan.graph, step, self._problem)
         self._blocked: FastContraction | FastWindow | None = None
         if isinstance(self._problem, Contraction):
@@ -159,7 +206,7 @@ class FastStep:
 
     def _weights(self, blocked: FastContraction | FastWindow, operands: list[Array]) -> Any:
         """The weights, packed; packed once if they never change."""
-        if not operands or self.reads[1] not in self._unchanging:
+        if not operands or self.step.operands[1].entry not in self._unchanging:
             return blocked.pack_weights(operands[0]) if operands else None
         if self._packed is None:
             self._packed = blocked.pack_weights(operands[0])

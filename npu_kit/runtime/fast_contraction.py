@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -39,7 +39,8 @@ class FastContraction:
 
     def __init__(self, plan: Plan, step: Step, problem: Contraction) -> None:
         self._problem = problem
-        self._axes = {axis.name: axis for axis in step.axes}
+        extents = problem.extents  # more images than in the step, for a batch of steps
+        self._axes = {axis.name: replace(axis, extent=extents[axis.name]) for axis in step.axes}
         reduction = (self._axes["c"], self._axes["kh"], self._axes["kw"])
         self._chunks: list[Chunk] = [
             tuple(axis.span(i) for axis, i in zip(reduction, index, strict=True)) for index in tile_indices(reduction)

@@ -82,7 +82,10 @@ class Epilogue:
     def _seen(self, node_id: int, position: int, array: Array) -> Array:
         """An operand in working axes, one element long along those it is broadcast over."""
         along = aligned_operand(self._graph, node_id, position).along
-        seen = arrange(array.reshape([array.shape[axis] if axis >= 0 else 1 for axis in along]), self._order)
+        sizes = [array.shape[axis] if axis >= 0 else 1 for axis in along]
+        if array.ndim == len(sizes) > 0:
+            sizes[0] = array.shape[0]  # one for each image of a batch of steps
+        seen = arrange(array.reshape(sizes), self._order)
         shape = [self._graph.nodes[node_id].outputs[0].shape[axis] if axis is not None else 1 for axis in self._order]
         if len(shape) > 1 and seen.size == shape[-1] and shape[-2] * shape[-1] <= ROW_ELEMENTS:
             # Beside each other along a row of the output: NumPy then walks the row in one loop.

@@ -21,9 +21,9 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Block:
-    """Output rows of one image that are computed together."""
+    """Output rows of some images that are computed together."""
 
-    image: int
+    images: tuple[int, int]
     rows: tuple[int, int]
     source: slice  # the image's rows that their windows touch
     target: slice  # where these stand in the padded piece of image
@@ -42,21 +42,22 @@ class FastWindow:
         self._source, self._target = problem.columns.box((0, self._columns), (0, self._kernel[1]), self._kernel[1])
         self._steps = (problem.rows.steps(self._kernel[0]), problem.columns.steps(self._kernel[1]))  # stride, dilation
         self.blocks = list(self._blocks()) if problem.out.elements else []
-        sizes = [shapes_bytes(self._shapes(block.rows[1] - block.rows[0])) for block in self.blocks]
-        self.scratch_bytes = max(sizes, default=0)
+        self.scratch_bytes = max((shapes_bytes(self._shapes(block)) for block in self.blocks), default=0)
 
     def _blocks(self) -> Iterator[Block]:
-        most = max(1, BLOCK_BYTES // shapes_bytes(self._shapes(1)))
-        for image in range(self._problem.extents["batch"]):
-            for rows in cut(self._problem.rows.out, most):
-                yield Block(image, rows, *self._problem.rows.box(rows, (0, self._kernel[0]), self._kernel[0]))
+        most = max(1, BLOCK_BYTES // shapes_bytes(self._shapes(Block((0, 1), (0, 1), slice(0), slice(0)))))  # rows
+        height = self._problem.rows.out
+        for images in cut(self._problem.extents["batch"], max(1, most // height)):
+            for rows in cut(height, most):
+                yield Block(images, rows, *self._problem.rows.box(rows, (0, self._kernel[0]), self._kernel[0]))
 
-    def _shapes(self, rows: int) -> Shapes:
-        out = (rows, self._columns, self._channels)
+    def _shapes(self, block: Block) -> Shapes:
+        images, rows = (stop - start for start, stop in (block.images, block.rows))
+        out = (images, rows, self._columns, self._channels)
         height = self._problem.rows.halo(rows, self._kernel[0])
         width, phases = self._problem.columns.halo(self._columns, self._kernel[1]), self._steps[1][0]
         return {
-            "image": ((height, phases, -(-width // phases), self._channels), self._dtype),
+            "image": ((images, height, phases, -(-width // phases), self._channels), self._dtype),
             "sums": (out, self._dtype),
             "product": (out, self._dtype),
         }
@@ -82,13 +83,12 @@ class FastWindow:
             epilogue: takes the block.
             scratch: of at least ``scratch_bytes``.
         """
-        rows = block.rows[1] - block.rows[0]
-        arrays = scratch.arrays(self._shapes(rows))
-        yield from self._pack(images[block.image], block, arrays["image"])
+        arrays = scratch.arrays(self._shapes(block))
+        yield from self._pack(images[slice(*block.images)], block, arrays["image"])
         sums, product = arrays["sums"], arrays["product"]
         fold = np.maximum if self._problem.is_maximum else np.add
         for number, (kh, kw) in enumerate(np.ndindex(self._kernel)):
-            tap = self._tap(arrays["image"], kh, kw, rows)
+            tap = self._tap(arrays["image"], kh, kw, sums.shape[1])
             if weights is not None:
                 yield partial(np.multiply, tap, weights[kh, kw], product)
                 tap = product
@@ -97,24 +97,23 @@ class FastWindow:
             by_row, by_column = self._problem.divisors()
             divisors = np.outer(by_row[slice(*block.rows)], by_column)[:, :, None]
             yield partial(np.divide, sums, np.maximum(divisors, 1).astype(np.float32), sums)
-        where = (slice(block.image, block.image + 1), slice(*block.rows), slice(None), slice(None))
-        yield epilogue.call(sums[None], where)
+        yield epilogue.call(sums, (slice(*block.images), slice(*block.rows), slice(None), slice(None)))
 
-    def _pack(self, image: Array, block: Block, packed: Array) -> Iterator[Call]:
-        """The padded piece of an image that a block needs."""
-        data = image[block.source, self._source]
-        phases, width = packed.shape[1:3]
-        if data.shape[0] < packed.shape[0] or data.shape[1] < phases * width:
+    def _pack(self, images: Array, block: Block, packed: Array) -> Iterator[Call]:
+        """The padded piece of each image that a block needs."""
+        data = images[:, block.source, self._source]
+        height, phases, width = packed.shape[1:4]
+        if data.shape[1] < height or data.shape[2] < phases * width:
             yield partial(packed.fill, self._fill)
         for phase in range(phases):
             first = (phase - self._target.start) % phases  # data column of this phase
             start = (self._target.start + first) // phases
-            some = data[:, first::phases]
-            yield partial(np.copyto, packed[block.target, phase, start : start + some.shape[1]], some)
+            some = data[:, :, first::phases]
+            yield partial(np.copyto, packed[:, block.target, phase, start : start + some.shape[2]], some)
 
     def _tap(self, packed: Array, kh: int, kw: int, rows: int) -> Array:
-        """What tap (kh, kw) of each window sees: (rows, columns, C)."""
+        """What tap (kh, kw) of each window sees: (N, rows, columns, C)."""
         (stride, dilation), (phases, across) = self._steps
         top, left = kh * dilation, kw * across
-        picked = packed[top : top + (rows - 1) * stride + 1 : stride, left % phases]
-        return picked[:, left // phases : left // phases + self._columns]
+        picked = packed[:, top : top + (rows - 1) * stride + 1 : stride, left % phases]
+        return picked[:, :, left // phases : left // phases + self._columns]
