@@ -66,34 +66,35 @@ def execute(
         if entry.node not in graph.arg_nodes:
             tensors.setdefault(entry, result)
     memory = OnChipMemory(plan.spec) if mode == "step" else None
+    fast = (prepared or FastPlan(plan)) if memory is None else None
     counters: list[Counters] = []
     rows: list[tuple[int, ...]] = []
     timeline = Timeline()
-    fast = prepared or FastPlan(plan)
-    if memory is None:
+    if fast is not None:
         fast.place(tensors)
-    else:
+    if memory is not None:
         _place(plan, tensors, memory)
-    for step in plan.steps:
-        timeline = Timeline(timeline.end)
+    for step in plan.steps if fast is None else fast.steps:
         # A copy reads and writes one entry: the argument, and the place where the region returns it.
         output = results[graph.heads.index(step.output)] if step.family == "copy" else tensors[step.output]
         try:
-            if memory is None:
-                fast.run_step(step.index, tensors, output)
-            else:
+            if fast is not None:
+                fast.run_step(step, tensors, output)
+            if memory is not None:
+                timeline = Timeline(timeline.end)
                 counted, events = StepRunner(plan, step, tensors, output, memory, timeline, poison=poison).run()
                 counters.append(counted)
                 rows.extend(events)
         except BaseException as error:
             _name_step(error, graph, step)
             raise
+    if fast is not None:
+        fast.collect(results)
     _repeat_heads(graph, results)
     traces = active_traces()
     if traces:
-        if memory is None:
-            counters = [fast.counters(step.index) for step in plan.steps]
-        run = RegionRun(plan, mode, tuple(counters), np.array(rows, EVENT_DTYPE))
+        counted_steps = tuple(counters) if fast is None else fast.counters()
+        run = RegionRun(plan, mode, counted_steps, np.array(rows, EVENT_DTYPE))
         for trace in traces:
             trace.runs.append(run)
     return tuple(results)
@@ -129,13 +130,13 @@ def _outputs(graph: Graph, outputs: Sequence[Array] | None) -> list[Array]:
     return list(outputs)
 
 
-def _place(plan: Plan, tensors: dict[Entry, Array], memory: OnChipMemory | None) -> None:
+def _place(plan: Plan, tensors: dict[Entry, Array], memory: OnChipMemory) -> None:
     """Give every tensor between steps its place: a view into L2, or an array that stands for DRAM."""
     for buffer in plan.buffers:
         if buffer.role != "intermediate":
             continue
         kind = plan.graph.type_of(buffer.entry)
-        if memory is not None and buffer.tier == "L2":
+        if buffer.tier == "L2":
             tensors[buffer.entry] = memory["L2"].view(buffer.offset_bytes, kind.shape, kind.dtype)
         else:
             tensors[buffer.entry] = np.empty(kind.shape, kind.dtype)

@@ -29,6 +29,7 @@ from npu_kit.runtime.workspace import Scratch, TensorPool
 from npu_kit.trace.counters import Counters
 
 Array = NDArray[Any]
+COPIED_BYTES = 4 << 20  # of arguments and results that are worth a copy, so that their arrays stay the same
 
 
 class FastPlan:
@@ -40,23 +41,29 @@ class FastPlan:
     """
 
     def __init__(self, plan: Plan, constants: Sequence[Array] = ()) -> None:
+        graph = plan.graph
         self.constants = tuple(constants)
-        self._plan, self._owner = plan, homes(plan.graph)
-        self._unchanging = set(map(Entry, plan.graph.constants)) if constants else set()
+        self._plan, self._owner = plan, homes(graph)
+        self._unchanging = set(map(Entry, graph.constants)) if constants else set[Entry]()
         self._batches = {batch[0]: batch for batch in batches(plan)}  # by their first step
-        self._steps = {
-            first: FastStep(plan, plan.steps[first], self._unchanging, len(batch))
-            for first, batch in self._batches.items()
+        self.steps = [plan.steps[first] for first in self._batches]  # the first of each batch, in order
+        self._runs = {
+            step.index: FastStep(plan, step, self._unchanging, len(self._batches[step.index])) for step in self.steps
         }
-        # The tensors between steps: the first batch that writes each, and the last that writes or reads it.
+        # Arguments and results of little size are copied to and from arrays that stay.
+        self._inputs = {*map(Entry, graph.inputs)}
+        parameters = {*map(Entry, graph.constants)}
+        ends = (self._inputs | set(graph.heads)) - parameters
+        is_little = sum(graph.type_of(entry).nbytes for entry in ends) <= COPIED_BYTES
+        self._copied = ends if is_little else set[Entry]()
+        # The tensors that have an array of their own: the first batch that writes each, and the last that uses it.
         self._lives: dict[Entry, tuple[int, int]] = {}
-        ends = {self._owner[entry] for entry in (*plan.graph.heads, *map(Entry, plan.graph.arg_nodes))}
         for first, batch in self._batches.items():
-            for entry in self._touched(batch) - ends:
+            for entry in self._touched(batch) - parameters - (ends - self._copied):
                 self._lives[entry] = (self._lives.get(entry, (first, 0))[0], first)
-        kept = self._unchanging | set(self._lives)
-        # Batches whose arrays are the same in every run.
-        self._inner = {first for first, batch in self._batches.items() if self._touched(batch) <= kept}
+        self._lives.update((entry, (self._lives.get(entry, (0, 0))[0], len(plan.steps))) for entry in self._copied)
+        self._inner = {first for first, batch in self._batches.items() if self._is_inner(batch)}
+        self._counters: tuple[Counters, ...] | None = None
         self._threads = threading.local()
 
     def _touched(self, batch: Sequence[int]) -> set[Entry]:
@@ -65,22 +72,34 @@ class FastPlan:
         entries = (entry for step in steps for entry in (step.output, *(one.entry for one in operands_of(step))))
         return {self._owner[entry] for entry in entries}
 
+    def _is_inner(self, batch: Sequence[int]) -> bool:
+        """Whether a batch's arrays are the same in every run, and what is packed of them, too."""
+        step = self._plan.steps[batch[0]]
+        packed = {self._owner[operand.entry] for operand in operands_of(step)[1:]}
+        is_known = self._touched(batch) <= self._unchanging | set(self._lives)
+        return is_known and not packed & self._inputs and step.family != "copy"
+
     def place(self, tensors: dict[Entry, Array]) -> None:
         """Add the arrays of the tensors between steps to those of the region's arguments and results."""
-        tensors.update(self._workspace().tensors)
-        place_views(self._plan.graph, tensors)
+        own = self._workspace().tensors
+        for entry in self._copied & self._inputs:
+            np.copyto(own[entry], tensors[entry])
+        tensors.update(own)
+        if not self._has_all(own):
+            place_views(self._plan.graph, tensors)
 
-    def run_step(self, index: int, tensors: Mapping[Entry, Array], output: Array) -> None:
-        """Run one step on whole arrays. The steps of a batch run with its first.
+    def _has_all(self, tensors: Mapping[Entry, Array]) -> bool:
+        return len(tensors) == len(self._owner)
+
+    def run_step(self, step: Step, tensors: Mapping[Entry, Array], output: Array) -> None:
+        """Run one of ``steps``, with the others of its batch, on whole arrays.
 
         Args:
-            index: of the step, in order.
+            step: which.
             tensors: the arrays of the region, after ``place``.
             output: where the result goes.
         """
-        if index not in self._batches:
-            return
-        workspace = self._workspace()
+        index, workspace = step.index, self._workspace()
         calls = workspace.calls.get(index)
         if calls is None:
             calls = list(self._bind(self._batches[index], tensors, output, workspace.scratch))
@@ -90,10 +109,19 @@ class FastPlan:
             for call in calls:
                 call()
 
-    def counters(self, index: int) -> Counters:
-        """What one run of a step moves and computes."""
-        step = self._plan.steps[index]
-        return count_step(self._plan.graph, step, problem_of(self._plan.graph, step.nodes[0]))
+    def collect(self, results: Sequence[Array]) -> None:
+        """Copy results that were computed in arrays of the plan's own."""
+        tensors = self._workspace().tensors
+        for entry, result in zip(self._plan.graph.heads, results, strict=True):
+            if entry in self._copied and entry not in self._inputs:
+                np.copyto(result, tensors[entry])
+
+    def counters(self) -> tuple[Counters, ...]:
+        """What one run of each step of the plan moves and computes."""
+        if self._counters is None:
+            graph = self._plan.graph
+            self._counters = tuple(count_step(graph, one, problem_of(graph, one.nodes[0])) for one in self._plan.steps)
+        return self._counters
 
     def _bind(
         self, batch: Sequence[int], tensors: Mapping[Entry, Array], output: Array, scratch: Scratch
@@ -101,7 +129,7 @@ class FastPlan:
         """The NumPy calls of a batch: as one, or step by step where the arrays do not lie side by side."""
         first, *others = (self._plan.steps[index] for index in batch)
         if not others:
-            yield from self._steps[batch[0]].bind(tensors, output, scratch)
+            yield from self._runs[batch[0]].bind(tensors, output, scratch)
             return
         out = stack([tensors[step.output] for step in (first, *others)])
         together: dict[Entry, Array | None] = {
@@ -110,7 +138,7 @@ class FastPlan:
         }
         ready = {entry: array for entry, array in together.items() if array is not None}
         if out is not None and len(ready) == len(together):
-            yield from self._steps[batch[0]].bind(ready, out, scratch)
+            yield from self._runs[batch[0]].bind(ready, out, scratch)
             return
         for step in (first, *others):
             alone = FastStep(self._plan, step, self._unchanging)
@@ -119,26 +147,31 @@ class FastPlan:
     def _workspace(self) -> _Workspace:
         """This thread's."""
         if not hasattr(self._threads, "workspace"):
-            scratch = Scratch(max(step.scratch_bytes for step in self._steps.values()))
-            self._threads.workspace = _Workspace(scratch, self._tensors())
+            scratch = Scratch(max(run.scratch_bytes for run in self._runs.values()))
+            tensors = self._tensors()
+            constants = dict(zip(map(Entry, self._plan.graph.constants), self.constants, strict=False))
+            if set(self._owner.values()) <= {*tensors, *constants}:
+                tensors |= constants
+                place_views(self._plan.graph, tensors)
+            self._threads.workspace = _Workspace(scratch, tensors)
         workspace: _Workspace = self._threads.workspace
         return workspace
 
     def _tensors(self) -> dict[Entry, Array]:
-        """Arrays for the tensors between steps; those that do not live at the same time share memory."""
-        pool, tensors, taken = TensorPool(), dict[Entry, Array](), dict[int, list[tuple[Array, int]]]()
+        """Arrays of the plan's own; those that do not live at the same time share memory."""
+        graph, pool = self._plan.graph, TensorPool()
+        tensors = {entry: np.empty(graph.type_of(entry).shape, graph.type_of(entry).dtype) for entry in self._copied & self._inputs}
+        taken: dict[int, list[Array]] = {}
         for first, batch in self._batches.items():
-            step = self._steps[first]
             new = dict.fromkeys(self._owner[self._plan.steps[index].output] for index in batch)
-            new = [entry for entry in new if self._lives.get(entry, (-1, 0))[0] == first]
+            new = [entry for entry in new if self._lives.get(entry, (-1, 0))[0] == first and entry not in tensors]
             if new:
-                kind = self._plan.graph.type_of(new[0])
-                shape = (len(new) * kind.shape[0], *kind.shape[1:]) if kind.shape else ()
-                array = pool.take(shape, kind.dtype, step.memory_order(tensors))
-                for number, entry in enumerate(new):
-                    tensors[entry] = array[number * kind.shape[0] : (number + 1) * kind.shape[0]] if len(new) > 1 else array
-                last = max(self._lives[entry][1] for entry in new)
-                taken.setdefault(last, []).append(array)
+                kind = graph.type_of(new[0])
+                shape = (len(new) * kind.shape[0], *kind.shape[1:]) if len(new) > 1 else kind.shape
+                array = pool.take(shape, kind.dtype, self._runs[first].memory_order(tensors))
+                pieces = np.split(array, len(new)) if len(new) > 1 else [array]
+                tensors.update(zip(new, pieces, strict=True))
+                taken.setdefault(max(self._lives[entry][1] for entry in new), []).append(array)
             for array in taken.pop(first, ()):
                 pool.release(array)
         return tensors
