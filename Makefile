@@ -14,7 +14,7 @@ LAB_ARGS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab tour test lint format unit notebooks test-browser lessons bench clean
+.PHONY: help lab tour test lint format unit notebooks test-browser lessons conformance fuzz bench clean
 
 help: ## Show this list
 	@echo "npu_kit: make TARGET"
@@ -54,6 +54,14 @@ test-browser: $(VENV)/.stamp-browser ## Drive the lessons in a real JupyterLab w
 lessons: $(VENV)/.stamp-dev ## Build notebooks/ from lessons/ (overwrites the notebooks) and the pictures in docs/
 	$(BIN)/python scripts/build_lessons.py
 	$(BIN)/python scripts/build_pictures.py
+
+conformance: $(VENV)/.stamp-dev ## Hold the kit against every case of the onnx package (about five minutes)
+	$(BIN)/python scripts/conformance.py
+
+# How many models to draw, and from which seed: FUZZ_ARGS="--models 2000 --seed 7".
+FUZZ_ARGS ?=
+fuzz: $(VENV)/.stamp-dev ## Draw random models and hold the kit against TVM and float64 (FUZZ_ARGS="--models 2000")
+	$(BIN)/python scripts/fuzz.py $(FUZZ_ARGS)
 
 bench: $(VENV)/.stamp-dev ## Time planning, running and compiling on this machine
 	$(BIN)/python bench/run.py

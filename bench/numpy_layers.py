@@ -99,7 +99,8 @@ def depthwise(x: Array, taps: Array, stride: int) -> Array:
     height, width = ((size - 1) // stride + 1 for size in x.shape[1:3])
     out = np.zeros((x.shape[0], height, width, x.shape[3]), x.dtype)
     for i, j in np.ndindex(kernel, kernel):
-        out += image[:, i : i + stride * height : stride, j : j + stride * width : stride][:, :height, :width] * taps[i, j]
+        rows, columns = slice(i, i + stride * height, stride), slice(j, j + stride * width, stride)
+        out += image[:, rows, columns] * taps[i, j]
     return out
 
 

@@ -21,11 +21,10 @@
 
 # %%
 import npu_kit
-import npu_kit.byoc.doctor as doctor
-from npu_kit import render
+from npu_kit import doctor, render
 from npu_kit.byoc.describe import describe_partition
-from npu_kit.byoc.host import build_for_host
-from npu_kit.byoc.walk import operators_in
+from npu_kit.byoc.model.walk import operators_in
+from npu_kit.byoc.run.host import build_for_host
 from npu_kit.data import load_digits_data
 from npu_kit.exercises import check
 from npu_kit.zoo import build
@@ -46,7 +45,7 @@ print(doctor.describe(doctor.diagnose()))
 # |---|---|---|
 # | C compiler | `export` to a file | everything else: compiling and running need none |
 # | Graphviz | drawn graphs; they become indented text | all other pictures, they are the kit's own |
-# | TVM, or its second package is too new | models, partition, codegen | planner, runtime and views, on stored graphs |
+# | TVM, or a TVM ffi that fits it | models, partition, codegen | planner, runtime and views, on stored graphs |
 
 # %% [markdown]
 # ## The flow
@@ -104,14 +103,15 @@ partition
 
 # %% [markdown]
 # The same as a picture. A blue frame is a *region*: one call of the NPU. A dashed frame is a *composite*: what one
-# pattern took. Colours are engines, and each has its name beside it. How often does data leave a blue frame?
+# pattern took. Colours are engines, and each has its name beside it. How often does data cross the rim of a blue
+# frame?
 
 # %%
 render.draw(render.hide_constants(describe_partition(partition)))
 
 # %% [markdown] tags=["solution"]
-# *Answer.* Twice: between the two regions, out to the host for the reshape and back in. The image enters and the
-# probabilities leave besides.
+# *Answer.* Four times: the images go in; the pooled channels come out to the host, for the reshape, and go in again;
+# the probabilities come out. (The weights are constants of the regions and left out of the picture.)
 
 # %% [markdown]
 # ## Stage 3: codegen
@@ -127,9 +127,22 @@ render.graph(compiled.graphs[-1])
 # %% [markdown]
 # ## Stage 4: plan and run
 #
-# The chip's memory is small, so each operation is cut into *tiles*. The plan says how, before anything runs. One row is
-# one step; `n 32/40` reads: this axis is 40 long and a tile takes 32 of it. Where does each step put its result
-# (*out*)?
+# The chip's memory is small, so each operation is cut into *tiles*. The plan says how, before anything runs. Names in
+# plans are short:
+#
+# | name | means |
+# |---|---|
+# | `n` | output channels of a convolution, columns of a matmul's result |
+# | `batch`, `y`, `x` | images, rows and columns of the result; in a matmul, `x` are its rows |
+# | `c`, `kh`, `kw` | what is summed up: input channels, rows and columns of the kernel. A tile's share is a *chunk* |
+# | `inner`, `k` | in a softmax: the rows, and the axis that is normalised |
+# | operand `x`, `w`, `out` | what comes in, the weights, the result |
+# | operand `epilogue0.1` | what the first operation after the main one (number 0) reads as its operand number 1 |
+
+# %% [markdown]
+# One row is one step. `n 32/40` in the second row reads: this axis is 40 long and a tile takes 32 of it, so the second
+# tile has 8. In the first row, `n 32/12`, the axis is shorter than a tile: there is one, and it is padded. Where does
+# each step put its result (*out*)?
 
 # %%
 render.steps_table(compiled.plans[0])
@@ -179,18 +192,21 @@ check("start.image_bytes", image_bytes)
 render.traffic({"four digits": trace.counters.nbytes})
 
 # %% [markdown]
-# Weights, mostly. A small batch pays for them all the same, which is why so much of an NPU compiler is about moving
-# less. MACs per byte of DRAM traffic is the number to watch; lesson 04 is about it.
+# Weights, mostly, and one image would need all of them too. MACs per byte of DRAM traffic is the number to watch: it is
+# what so much of an NPU compiler is about.
 
 # %%
 print(f"{trace.counters.macs:,} multiply-accumulates, {trace.counters.dram_bytes:,} bytes to and from DRAM")
 print(f"{trace.counters.macs / trace.counters.dram_bytes:.1f} MACs for each of these bytes")
 
 # %% [markdown]
+# Are more images always better? With 32 it is 39.5, as one set of weights serves them all. With 360 it is 6.5: what a
+# step leaves for the next no longer fits the chip, so it goes to DRAM and back.
+#
 # ## Something that fails
 #
 # An NPU is planned ahead, for one shape. Here the model gets two images where it was compiled for four. Read the
-# message: it names what was wanted, what was found, and where.
+# message: what was wanted, what was found, and where?
 
 # %%
 try:
@@ -199,8 +215,8 @@ except npu_kit.errors.InputError as error:
     print(error)
 
 # %% [markdown]
-# Errors of the kit are always built like this: *what* could not be done, *why* with both numbers, and what to try where
-# there is something. They are one family, `NpuKitError`.
+# Errors of the kit are built like this: *what* it is about, *why* it does not go, with both numbers, and what to try
+# where there is something. They are one family, `NpuKitError`.
 #
 # So let us compile for all held-out scans at once, in fast mode. Same tiles, same bits, computed in batches. How many
 # are read right?

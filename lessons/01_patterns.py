@@ -28,9 +28,9 @@ from tvm.script import relax as R
 
 import npu_kit
 from npu_kit import render
-from npu_kit.byoc import calls, checks, describe, patterns, walk
-from npu_kit.byoc.checks import accept
-from npu_kit.byoc.match import Match
+from npu_kit.byoc import describe, patterns
+from npu_kit.byoc.model import calls, walk
+from npu_kit.byoc.patterns import Match, accept, checks
 from npu_kit.byoc.report import Refusal
 from npu_kit.exercises import check
 from npu_kit.zoo import build, probes
@@ -115,8 +115,9 @@ npu_kit.partition(Model, patterns=[("example_npu.mine", *build_pattern())])
 # %% [markdown]
 # ## Too willing
 #
-# Now the same three calls, but a whole image is added instead of one number per channel: a *residual*. The chip's bias
-# unit cannot do that. **Predict:** does the pattern take it? Nothing in the pattern speaks of shapes.
+# Now the same three calls, but a whole image is added instead of one number per channel: a *residual*. The chip can
+# fuse that too, and the kit's table has a pattern of its own for it, `conv2d_residual_activation_fused`. Yours is to
+# mean a bias only. **Predict:** does it take the residual? Nothing in the pattern speaks of shapes.
 
 # %%
 residual = probes.conv_add_relu(other=(1, 24, 16, 16))
@@ -332,8 +333,8 @@ check("patterns.pointwise_reasons", pointwise_reasons)
 
 # %% [markdown]
 # **Change.** Give the NPU a table of two patterns, yours and a matmul, and look at what is left of the digits model.
-# Then swap in other rows of `kit`, such as `kit["example_npu.conv2d_bn_activation_fused"].builds[0]()`. How few
-# patterns can you do with until half of the calls are on the NPU?
+# Then swap in other rows of `kit`, such as `kit["example_npu.conv2d_bn_activation_fused"].builds[0]()`. What is the
+# smallest number of patterns that puts half of the calls on the NPU?
 
 # %%
 matmul = is_op("relax.matmul")(wildcard(), wildcard())
@@ -341,4 +342,4 @@ few = [careful, ("example_npu.matmul", matmul)]
 print(npu_kit.partition(build("digits"), patterns=few, bind_constants=True).report.summary)
 
 # %% [markdown] tags=["solution"]
-# *Answer.* One is enough: the convolution with batch norm and activation matches twice and takes six of the calls.
+# *Answer.* One: the convolution with batch norm and activation matches twice, and takes six of the eleven calls.

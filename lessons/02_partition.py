@@ -26,9 +26,10 @@ from tvm.relax.transform import FuseOpsByPattern, LegalizeOps, MergeCompositeFun
 
 import npu_kit
 from npu_kit import render
-from npu_kit.byoc import describe, normalize, partition, patterns
-from npu_kit.byoc.calls import relax_name, span_label
-from npu_kit.byoc.walk import composites_of, region_functions, walk_calls
+from npu_kit.byoc import describe, partition, patterns
+from npu_kit.byoc.model import normalize
+from npu_kit.byoc.model.calls import relax_name, span_label
+from npu_kit.byoc.model.walk import composites_of, region_functions, walk_calls
 from npu_kit.exercises import check
 from npu_kit.plan.traffic import plan_counters
 from npu_kit.trace.counters import total
@@ -243,17 +244,17 @@ for call in npu_kit.partition(circle, patterns=[conv_add, *table]).report:
 # ## Try more
 #
 # **Which of these models gains nothing from merging, and what does a small L1 refuse?** Switch merging on and off and
-# count the blue frames. The view begins with a smaller L1 than the machine's; click a call on the host to read why it
-# is there.
+# count the blue frames. The view begins with a smaller L1 than the machine's, 16 KB; click a call on the host to read
+# why it is there.
 
 # %%
 models = {name: build(name) for name in ("digits", "residual_block", "exp_between", "mlp")}
 PartitionExplorer(models, run=lambda module, options: npu_kit.partition(module, **options))
 
 # %% [markdown] tags=["solution"]
-# *Answer.* `exp_between` gains nothing: its two composites are not neighbours, the host stands between. With a small L1
-# the second convolution of the digits does not fit: the filters and the patches of one tile together are more than it
-# holds.
+# *Answer.* `exp_between` gains nothing: its two composites are not neighbours, the host stands between. With 16 KB of
+# L1, two calls of the digits do not fit, the second convolution and the matmul: the weights of one tile fill most of
+# it, and the patches (or rows) and the result have to be there too. The residual block loses both convolutions.
 
 # %% [markdown]
 # ## Recap
@@ -291,18 +292,25 @@ largest_size = 64
 ### END SOLUTION
 check("partition.largest_size", largest_size)
 
+# %% [markdown] tags=["solution"]
+# *Answer.* 64: 32 * 64 * 64 * 4 is all of L2, to the byte. The room is then missing elsewhere: the image cannot wait in
+# L2, and its tiles, with their rims, are fetched from DRAM. So a merge saves less than twice the tensor there, 841,472
+# bytes instead of 1,048,576. One pixel more, and the tensor goes in stripes.
+
 # %% [markdown]
 # **Change.** The digits model with and without merging, one image. Before you run: do you expect more than a third of
 # the traffic to go? Then change `batch` to 64: the tensors grow and the weights do not, so a merge should save a larger
-# share. Does it? Think of L2.
+# share. Does it? And can it go on like this? Think of L2.
 
 # %%
 digits = build("digits", batch=1)
 print(f"merged: {planned_bytes(digits, 'safe'):,} bytes; not merged: {planned_bytes(digits, 'never'):,}")
 
 # %% [markdown] tags=["solution"]
-# *Answer.* It does: the tensors are 64 times as large, and they are what a merge keeps on the chip. For 64 images not
-# all of them fit L2 whole any more, so some go through two steps in stripes. (`compile(...).plans` has the reasons.)
+# *Answer.* Just under a third for one image, 33 %: 36,160 of 53,904 bytes are left, and 32,984 of these are weights,
+# which no merge saves. For 64 images it is 82 %: the tensors are 64 times as large, and they are what a merge keeps on
+# the chip. Not all of them fit L2 whole any more, so some go through two steps in stripes. (`compile(...).plans` has
+# the reasons.)
 
 # %% [markdown]
 # **Build.** What can merging save at most? Sum up the tensors that pass from one composite to another inside a graph,

@@ -30,7 +30,7 @@ from tvm.relax.dpl import is_op, wildcard
 
 import npu_kit
 from npu_kit import render
-from npu_kit.byoc import lower as lowering
+from npu_kit.byoc.codegen import lower as lowering
 from npu_kit.exercises import check
 from npu_kit.graph import ops, serialize
 from npu_kit.zoo import build, random_arguments
@@ -269,8 +269,8 @@ digits = npu_kit.partition(build("digits"), bind_constants=True)
 render.graph(lowering.lower(digits.regions[0].function, digits.regions[0].symbol)[0], attributes=False)
 
 # %% [markdown]
-# The same, to click: choose a call of the model and see its nodes, or a node and see its JSON. Which call has no node
-# at all, and why?
+# The same, to click: choose a call of the model and see its nodes, or a node and see its JSON. For one of the calls
+# there is no node: for which, and why?
 
 # %%
 GraphExplorer(digits, lowering.lower)
@@ -313,6 +313,10 @@ constant_nodes = 10
 ### STUB constant_nodes = ...
 ### END SOLUTION
 check("codegen.constant_nodes", constant_nodes)
+
+# %% [markdown] tags=["solution"]
+# *Answer.* Two convolutions have a weight each. Each of the two batch norms has four: scale, shift, mean and variance,
+# one number per channel. Relu and pool have none: 2 * (1 + 4).
 
 # %% [markdown]
 # **Change.** Options are checked as well. The one below is misspelled: read what comes back and mend it. Then ask for a

@@ -24,7 +24,7 @@ import numpy as np
 
 import npu_kit
 from npu_kit import render
-from npu_kit.byoc.host import build_for_host
+from npu_kit.byoc.run.host import build_for_host
 from npu_kit.exercises import check
 from npu_kit.plan import forecast, planner, program, traffic
 from npu_kit.runtime.execute import execute
@@ -46,7 +46,7 @@ render.flow("runtime")
 # ## The machine
 #
 # Four memories. L0 sits at the multipliers, L3 is the DRAM outside of the chip. Each is larger and slower than the one
-# before. Compare the first and the last column: how many numbers of 4 bytes fit into each?
+# before. Read the two columns of numbers: how many values of 4 bytes fit into each, and how much slower is the next?
 
 # %%
 spec = npu_kit.load_spec()
@@ -141,18 +141,18 @@ if is_loop_right:
     print("yours and step, bit by bit:", (mine == step).all())
 
 # %% [markdown]
-# Same tiles, same order of sums, same bits. `np.matmul` adds in an order of its own, so its last digits can differ.
-# That is rounding, not a bug; and it is why the kit keeps one order in both modes.
+# *Answer.* Yours has the same tiles, the same order of sums and so the same bits. `np.matmul` adds in an order of its
+# own, so its last digits can differ. That is rounding, not a bug, and why the kit keeps one order in both modes.
 #
-# This is the packaged loop around one output tile: it makes instructions, and only the runtime obeys them. Find your
-# clear and your chunks. Which loads does it leave out, and when?
+# This is the packaged loop around one output tile. It makes instructions, which the runtime obeys. Find your clear and
+# your chunks. Which loads does it leave out, and when?
 
 # %%
 print(inspect.getsource(program._Contraction._output_tile))
 
 # %% [markdown] tags=["solution"]
-# *Answer.* It leaves out the loads of the operand that is kept: all its chunks were loaded before the first tile that
-# needs them, as `first`, and stay while the other operand passes.
+# *Answer.* It leaves out the loads of the operand that is kept, where all its chunks fit L1 together (a *panel*): they
+# were loaded before the first tile that needs them, as `first`, and stay while the other operand passes.
 
 # %% [markdown]
 # ## What is left in memory
@@ -171,7 +171,8 @@ print("20 ones, summed:", (dirty @ weights)[0, 0])
 print("packaged, poisoned:", (execute(plan, [a, b], mode="step", poison=True)[0] == step).all())
 
 # %% [markdown]
-# NaN times zero is NaN. So slots are cleared, and tests run with poison.
+# *Answer.* No: NaN times zero is NaN, and one NaN in a sum makes it NaN. So slots are cleared, and tests run with
+# poison.
 #
 # ## Count before you run
 #
@@ -190,9 +191,10 @@ def loop_bytes(m, k, n, tile):
 check("runtime.loop_bytes", loop_bytes)
 
 # %% [markdown]
-# Now what the plan does with the same tiles. Three numbers: your loop (`None` until it is written), the plan, and the
-# least possible, each tensor once. The table has the planner's decisions: *order* says what waits in L1 while the rest
-# passes, *buffering* whether the next piece is loaded meanwhile, *resident* what is copied to L2.
+# Your loop (`None` until it is written), the plan with the same tiles, and the least possible, each tensor once. In the
+# table the matmul is called `dense`, because its second operand is a matrix of weights. *Order*: sums stay in the array
+# (output stationary), weights wait in L1 while the rest passes; equal numbers are a tie, won by the first on the
+# planner's list. *Buffering*: is the next piece loaded meanwhile? *Resident*: what is copied to L2.
 
 # %%
 print("plain loop:", loop_bytes(100, 300, 80, 32))
@@ -257,8 +259,9 @@ print("same bits:", (outputs[0] == outputs[1]).all())
 render.traffic(moved)
 
 # %% [markdown]
-# Not one bit changed: depths of sums follow the layer, never the memory. The traffic did, because the tensor between no
-# longer fits L2.
+# Not one bit changed: depths of sums follow the layer, never the memory. The traffic did, a little: the tensor between
+# no longer fits L2 whole, so it goes in two stripes. The weights are fetched for each, and so are the rows of the image
+# where the stripes meet.
 #
 # ## Two that do not fit
 #
@@ -287,16 +290,23 @@ for what, model, arrays in (("4,608 ones, summed", dot, ones), ("relu of NaN", r
 # %% [markdown]
 # ## Try more
 #
-# **Where does the conv engine wait, and for what?** Find the stalls in the timeline. Then change the tile and L1 and
-# look whether they go: the plan is made anew at once, and nothing runs. The last slider walks through the events. The
-# picture further up shows one tile of the same convolution.
+# **Where does the conv engine wait, and for what?** Find the hatched stalls in the timeline; point at one, and it names
+# the event that it waits for. Which tile has none, and which L1 brings many? A new plan is made at once, and nothing
+# runs. The last slider walks through the events: go to the end too, the timeline shows 60 at a time.
 
 # %%
 TileExplorer(conv_plan.graph, spec, plan=planner.make_plan, forecast=forecast.forecast)
 
 # %% [markdown] tags=["solution"]
-# *Answer.* At the beginning for image and weights, and again when the loop comes to the next channels and new weights
-# have to arrive. With a tile that takes more channels at once there are fewer such moments.
+# *Answer.* At the beginning the lane is empty: image and weights have to arrive. (Hatched are only waits between two
+# computes.) Then all goes well, since each operand has two slots: while a tile is computed, the next piece arrives.
+#
+# With tiles of 16, each stall is a wait for a load of `x`, and that load stands in the queue of the one dma engine. In
+# the first and second stall it is behind the weights of the next channels. After that only 8 channels are left: a tile
+# takes 94 cycles now, and a load has to wait for the store of a result, 132 cycles.
+#
+# With tiles of 28 there is no stall at all: a compute takes longer than what is moved meanwhile. With 16 KB of L1 and
+# tiles of 16 there is no room for second slots, and there is a stall before nearly every tile.
 
 # %% [markdown]
 # ## Recap
@@ -337,18 +347,31 @@ padded_share = 1 - 100 * 300 * 80 / (4 * 32 * chunks * plan.steps[0].axis("c").t
 ### END SOLUTION
 check("runtime.padded_share", padded_share)
 
+# %% [markdown] tags=["solution"]
+# *Answer.* More than a third, 0.36. There are 4 times 3 tiles of 32 by 32 where 100 by 80 are needed, and two chunks of
+# 152 where 300 are: 128 * 96 * 304 products for 100 * 80 * 300.
+
 # %% [markdown]
-# **Change.** L0 holds 1,024 numbers, square or not. Compare tiles of 32 by 32 with 16 by 64 and 8 by 128, for the
-# product above. Which boundary does the shape matter for, and for which shape of result would a flat tile win?
+# **Change.** L0 holds 1,024 numbers, square or not. Compare tiles of 32 by 32 with 16 by 64 and 8 by 128. Which
+# boundaries does the shape matter for? Then take a result of few rows and many columns, `matmul_of(40, 300, 2048)`, and
+# one of eight rows, `matmul_of(8, 300, 80)`: does the flattest tile win? (The cycles are counted event by event; those
+# in a plan's reasons are an estimate.)
 
 # %%
 shapes = {f"{rows} by {columns}": (rows, columns) for rows, columns in ((32, 32), (16, 64), (8, 128))}
-plans = {name: planner.make_plan(plan.graph, spec, tile=shape) for name, shape in shapes.items()}
+(graph,) = npu_kit.compile(probes.matmul_of(100, 300, 80)).graphs
+plans = {name: planner.make_plan(graph, spec, tile=shape) for name, shape in shapes.items()}
+print({name: f"{forecast.total_cycles(forecast.forecast(one)):,} cycles" for name, one in plans.items()})
 render.traffic({name: total(traffic.plan_counters(one)).nbytes for name, one in plans.items()})
 
 # %% [markdown] tags=["solution"]
-# *Answer.* L2 to L1. More columns in a tile, and `a` is fetched less often; fewer rows, and `b` is fetched more often.
-# Flat wins for results with few rows and many columns.
+# *Answer.* L2 to L1 and L1 to L0; DRAM sends each tensor once. `a` passes once for each column of tiles, and with 64
+# columns there are two of them instead of three, so 16 by 64 moves least from L2 here. With 128 columns there is one,
+# but now `b` passes, once for each of 13 rows of tiles.
+#
+# For 40 by 2,048 the flattest tile moves least from L2 to L1, a quarter. It takes the most cycles all the same: 8 rows
+# use half of the array, and L1 to L0 moves more. For 8 by 80 both operands are read once whatever the tile, and nothing
+# comes from L2. So there is no best shape; there is a count, and the planner makes it.
 
 # %% [markdown]
 # **Build.** Fuse a relu. It is applied to the tile while that is still in L0, before it is taken out, so it costs no

@@ -8,12 +8,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from npu_kit.byoc import registration as _registration
+from npu_kit.byoc.codegen import registration as _registration
 
 if TYPE_CHECKING:
-    from npu_kit.byoc.artefact import load as load
     from npu_kit.byoc.compile import compile as compile
     from npu_kit.byoc.partition import partition as partition
+    from npu_kit.byoc.run.artefact import load as load
     from npu_kit.hw.presets import load_spec as load_spec
     from npu_kit.runtime.record import record as record
 
@@ -22,7 +22,7 @@ __all__ = ["__version__", "compile", "load", "load_spec", "partition", "record"]
 
 _HOMES = {
     "compile": "npu_kit.byoc.compile",
-    "load": "npu_kit.byoc.artefact",
+    "load": "npu_kit.byoc.run.artefact",
     "load_spec": "npu_kit.hw.presets",
     "partition": "npu_kit.byoc.partition",
     "record": "npu_kit.runtime.record",

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from npu_kit import __version__
-from npu_kit.byoc.doctor import describe, diagnose
+from npu_kit.doctor import describe, diagnose
 from npu_kit.errors import NpuKitError, ToolError
 from npu_kit.hw import (
     NpuSpec,

@@ -39,7 +39,7 @@ class GraphError(NpuKitError, ValueError):
 
 
 class UnsupportedError(NpuKitError):
-    """An operation, attribute or dtype that the NPU cannot compute."""
+    """An operation, attribute or dtype that the NPU cannot compute, or a model that TVM does not survive."""
 
 
 class PlanError(NpuKitError):

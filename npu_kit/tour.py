@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import npu_kit
-from npu_kit.byoc.host import build_for_host
+from npu_kit.byoc.run.host import build_for_host
 from npu_kit.data import load_digits_data
 from npu_kit.graph.serialize import from_json, to_json
 from npu_kit.hw import NpuSpec, load_spec

@@ -14,7 +14,15 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from npu_kit.byoc.compile import compile as compile_model
 from npu_kit.exercises import exercises_on
+from npu_kit.hw import load_spec
+from npu_kit.plan.forecast import forecast
+from npu_kit.plan.planner import make_plan
+from npu_kit.plan.traffic import plan_counters
+from npu_kit.render.lanes import lanes_of
+from npu_kit.trace.counters import total
+from npu_kit.zoo import build, probes
 
 ROOT = Path(__file__).resolve().parent.parent
 TOPICS = {
@@ -127,3 +135,45 @@ def test_each_cell_can_be_run_twice(source, tmp_path):
     resources = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(again, timeout=120, kernel_name="python3", resources=resources, store_widget_state=False).execute()
     assert not list(tmp_path.iterdir()), "a lesson leaves files behind"
+
+
+def text_of(name):
+    """A lesson's source with its line breaks undone."""
+    return (ROOT / "lessons" / f"{name}.py").read_text(encoding="utf-8").replace("\n# ", " ")
+
+
+def counters_of(model, **options):
+    plans = compile_model(model, bind_constants=True, **options).plans
+    return total(counters for plan in plans for counters in plan_counters(plan))
+
+
+def test_what_lesson_00_says_about_larger_batches():
+    for batch, words in ((32, "With 32 it is {:.1f}"), (360, "With 360 it is {:.1f}")):
+        counters = counters_of(build("digits", batch=batch))
+        assert words.format(counters.macs / counters.dram_bytes) in text_of("00_start_here")
+
+
+def test_what_lesson_02_says_about_merging():
+    text = text_of("02_partition")
+    one, apart = (counters_of(build("digits", batch=1), merge=merge).dram_bytes for merge in ("safe", "never"))
+    assert f"{1 - one / apart:.0%}".replace("%", " %: ") + f"{one:,} of {apart:,} bytes" in text
+    many, apart = (counters_of(build("digits", batch=64), merge=merge).dram_bytes for merge in ("safe", "never"))
+    assert f"For 64 images it is {1 - many / apart:.0%}".replace("%", " %") in text
+    edge = build("conv_relu_pool", channels=16, size=64, filters=32)
+    one, apart = (counters_of(edge, merge=merge).dram_bytes for merge in ("safe", "never"))
+    assert f"{apart - one:,} bytes instead of {2 * 32 * 64 * 64 * 4:,}" in text
+
+
+def conv_stalls(tile, l1_bytes):
+    (plan,) = compile_model(probes.conv_nhwc()).plans
+    spec = load_spec().replace(tile=tile, capacity_bytes={"L1": l1_bytes})
+    lanes = lanes_of(forecast(make_plan(plan.graph, spec)), {0: "x", 1: "w"})
+    return next(lane.stalls for lane in lanes if lane.engine == "conv")
+
+
+def test_what_lesson_04_says_about_stalls():
+    stalls = conv_stalls(16, 256 * 1024)
+    assert stalls
+    assert {(stall.waits_for, stall.cause) for stall in stalls} == {("operand", "load x")}
+    assert not conv_stalls(28, 256 * 1024)
+    assert len(conv_stalls(16, 16 * 1024)) > 2 * len(stalls)

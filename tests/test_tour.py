@@ -9,7 +9,7 @@ import pytest
 
 import npu_kit
 from npu_kit import tour
-from npu_kit.byoc.host import build_for_host
+from npu_kit.byoc.run.host import build_for_host
 from npu_kit.graph.ir import Graph
 from npu_kit.trace.counters import Counters
 

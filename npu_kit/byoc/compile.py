@@ -9,18 +9,19 @@ from typing import Any
 
 from tvm import relax
 
-from npu_kit.byoc import registration
-from npu_kit.byoc.artefact import export
-from npu_kit.byoc.callback import call_through
-from npu_kit.byoc.codegen import GeneratedRegion, generate, write_options
-from npu_kit.byoc.doctor import check_tvm
-from npu_kit.byoc.guard import verify_host
-from npu_kit.byoc.host import build_executable
-from npu_kit.byoc.package import Settings, Tile
+from npu_kit.byoc import BACKEND
+from npu_kit.byoc.codegen import registration
+from npu_kit.byoc.codegen.generate import GeneratedRegion, generate, write_options
+from npu_kit.byoc.model.guard import verify_host
+from npu_kit.byoc.model.walk import model_functions
 from npu_kit.byoc.partition import partition
 from npu_kit.byoc.report import Partition
-from npu_kit.byoc.running import RunnableModel, parameters_of
-from npu_kit.byoc.walk import model_functions
+from npu_kit.byoc.run.artefact import export
+from npu_kit.byoc.run.callback import call_through
+from npu_kit.byoc.run.host import build_executable
+from npu_kit.byoc.run.model import RunnableModel, parameters_of
+from npu_kit.byoc.run.region_text import Settings
+from npu_kit.doctor import require_tvm
 from npu_kit.graph.ir import Graph
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
@@ -80,7 +81,7 @@ def compile(
     merge: Any = "safe",
     bind_constants: bool = False,
     *,
-    tile: Tile = None,
+    tile: int | tuple[int, int] | None = None,
     power_mode: str | None = None,
     mode: str = "fast",
 ) -> Compiled:
@@ -98,16 +99,19 @@ def compile(
 
     Raises:
         PartitionError, UnsupportedError, PlanError, SpecError: by stage.
+        ExecutionError: there is no such mode.
         ToolError: TVM is missing or does not fit.
     """
-    check_tvm()
+    require_tvm()
     registration.require_registered()
-    settings = Settings(load_spec(spec), tile, power_mode, mode)
+    machine = load_spec(spec)
+    # The checks ask whether a match fits: they have to ask the machine that will run it.
+    settings = Settings(machine if tile is None else machine.replace(tile=tile), power_mode, mode)
     parts = partition(mod, settings.spec, patterns=patterns, merge=merge, bind_constants=bind_constants)
     verify_host(parts.module)
     # Here errors arrive as they are raised; RunCodegen then finds the same content planned.
     regions = [generate(region.function, settings) for region in parts.regions]
-    run_codegen = relax.transform.RunCodegen({registration.BACKEND: write_options(settings)})
+    run_codegen = relax.transform.RunCodegen({BACKEND: write_options(settings)})
     module = call_through(run_codegen, parts.module)
     if module.attrs and "const_name_to_constant" in module.attrs:
         # The regions' loader holds the constants; TVM would store them a second time.

@@ -11,15 +11,15 @@ from typing import Any, Union
 
 from tvm import ir, relax
 
-from npu_kit.byoc.calls import describe_type, relax_name, span_label
-from npu_kit.byoc.lower import lower
-from npu_kit.byoc.report import CallReport, Partition, Region
-from npu_kit.byoc.walk import is_model_function, model_functions
+from npu_kit.byoc.codegen.lower import lower
+from npu_kit.byoc.model.calls import describe_type, relax_name, span_label
+from npu_kit.byoc.model.evaluate import Evaluator, Scope
+from npu_kit.byoc.model.walk import is_model_function, model_functions
+from npu_kit.byoc.report import CallReport, Partition, Region, decisive
 from npu_kit.errors import NpuKitError
 from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.steps import engine_of
-from npu_kit.render.diagram import Arrow, Box, Diagram, Group
-from npu_kit.render.diagram_edit import bundle_constants
+from npu_kit.render.diagram import Arrow, Box, Diagram, Group, bundle_constants
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,6 @@ class _Tensor:
 
 
 _Value = Union[_Tensor, "tuple[_Value, ...]", relax.Function, None]  # None: no tensor (a shape, a number, a dtype)
-_Scope = dict[Any, Any]  # relax.Var -> _Value
 
 
 def describe_partition(partition: Partition) -> Diagram:
@@ -53,7 +52,17 @@ def describe_partition(partition: Partition) -> Diagram:
     return bundle_constants(diagram)
 
 
-class _Description:
+@dataclass
+class _Place:
+    """Where a body is drawn."""
+
+    group: str  # key of the frame around it
+    symbol: str = ""  # of the region, "" on the host
+    composite: str = ""  # label, "" outside of one
+    entered: int = 0  # composites seen so far in this region
+
+
+class _Description(Evaluator[_Place]):
     def __init__(self, partition: Partition) -> None:
         self.module = partition.module
         self.rows: dict[str, CallReport] = {row.span: row for row in partition.report if row.span}
@@ -67,7 +76,7 @@ class _Description:
     def function(self, name: str, function: Any, is_alone: bool) -> None:
         """Draw one function of the model; a frame bears its name where there are several."""
         group = "" if is_alone else self.group("function", name, "")
-        scope: _Scope = {}
+        scope: Scope = {}
         for parameter in function.params:
             name, words = str(parameter.name), describe_type(parameter.ty)
             key = self.box("input", name, (words,), tooltip=f"input {name}: {words}", group=group)
@@ -77,34 +86,26 @@ class _Description:
             key = self.box("output", f"result {number}", tooltip=tensor.type, group=group)
             self.arrow(tensor, key)
 
-    def evaluate(self, expr: Any, scope: _Scope, place: _Place) -> _Value:
-        if isinstance(expr, relax.Var):
-            return scope.get(expr)
-        if isinstance(expr, relax.Function):
-            return expr
-        if isinstance(expr, relax.Tuple):
-            return tuple(self.evaluate(field, scope, place) for field in expr.fields)
-        if isinstance(expr, relax.TupleGetItem):
-            whole = self.evaluate(expr.tuple_value, scope, place)
-            return whole[expr.index] if isinstance(whole, tuple) else None
-        if isinstance(expr, ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
-            words = describe_type(expr.ty)
-            return _result(expr.ty, self.box("constant", words, tooltip=f"constant: {words}", group=place.group))
-        if isinstance(expr, relax.SeqExpr):
-            inner = dict(scope)
-            for block in expr.blocks:
-                for binding in block.bindings:
-                    inner[binding.var] = self.evaluate(binding.value, inner, place)
-            return self.evaluate(expr.body, inner, place)
-        if isinstance(expr, relax.If):
-            parts = (expr.cond, expr.true_branch, expr.false_branch)
-            inputs = [self.evaluate(part, scope, place) for part in parts]
-            return self.operation("if", expr.ty, inputs, place, None, "")
-        if isinstance(expr, relax.Call):
-            return self.call(expr, scope, place)
-        return None
+    def constant(self, constant: Any, place: _Place) -> _Value:
+        if not isinstance(constant.ty, relax.TensorType):
+            return None
+        words = describe_type(constant.ty)
+        return _result(constant.ty, self.box("constant", words, tooltip=f"constant: {words}", group=place.group))
 
-    def call(self, call: Any, scope: _Scope, place: _Place) -> _Value:
+    def item(self, whole: _Value, index: int) -> _Value:
+        return whole[index] if isinstance(whole, tuple) else None
+
+    def cast(self, binding: Any, value: _Value) -> None:
+        """A cast computes nothing, so nothing is drawn."""
+
+    def other(self, expr: Any, scope: Scope, place: _Place) -> _Value:
+        if not isinstance(expr, relax.If):
+            return None
+        parts = (expr.cond, expr.true_branch, expr.false_branch)
+        inputs = [self.evaluate(part, scope, place) for part in parts]
+        return self.operation("if", expr.ty, inputs, place, None, "")
+
+    def call(self, call: Any, scope: Scope, place: _Place) -> _Value:
         arguments = [self.evaluate(argument, scope, place) for argument in call.args]
         callee = self.module[call.op] if isinstance(call.op, ir.GlobalVar) else scope.get(call.op)
         if isinstance(call.op, ir.GlobalVar) and str(call.op.name_hint) in self.regions:
@@ -121,9 +122,6 @@ class _Description:
             return self.enter(callee, arguments, place)
         name = relax_name(call)
         return self.operation(name.removeprefix("relax."), call.ty, arguments, place, span_label(call), name)
-
-    def enter(self, function: Any, arguments: list[_Value], place: _Place) -> _Value:
-        return self.evaluate(function.body, dict(zip(function.params, arguments, strict=True)), place)
 
     def operation(
         self, title: str, ty: Any, inputs: list[_Value], place: _Place, span: str | None, name: str
@@ -165,20 +163,17 @@ class _Description:
         return key
 
 
-@dataclass
-class _Place:
-    """Where a body is drawn."""
-
-    group: str  # key of the frame around it
-    symbol: str = ""  # of the region, "" on the host
-    composite: str = ""  # label, "" outside of one
-    entered: int = 0  # composites seen so far in this region
-
-
 def _engines(region: Region) -> dict[tuple[str, str], str]:
     """(composite label, span) -> engine; empty where the NPU cannot compute the region, which compiling will refuse."""
+    names: dict[Any, str] = {}  # any will do here, and lower's own would be a hash of every weight
+
+    def name(expr: Any) -> None:
+        if isinstance(expr, ir.GenericConst):
+            names[expr] = f"constant {len(names)}"
+
+    relax.analysis.post_order_visit(region.function, name)
     try:
-        graph, _ = lower(region.function, region.symbol)
+        graph, _ = lower(region.function, region.symbol, names)
     except NpuKitError:
         return {}
     return {
@@ -189,9 +184,10 @@ def _engines(region: Region) -> dict[tuple[str, str], str]:
 
 def _why(row: CallReport) -> str:
     """Why a call is on the host, what was found first: a picture has room for the beginning only."""
-    if not row.refusals:
+    refused = decisive(row.refusals)
+    if refused is None:
         return row.reason
-    _, refusal = row.refusals[0]
+    refusal = refused[1][0]
     return f"refused, {refusal.rule}: found {refusal.found}, needs {refusal.needed}"
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from tvm import ir
 from tvm.ir import IRModule
 
-from npu_kit.byoc.calls import describe_type, relax_name, span_label
-from npu_kit.byoc.operators import named_operators
-from npu_kit.byoc.report import CallReport, Refusal, Region, Report
-from npu_kit.byoc.walk import composites_of, model_functions, region_functions, walk_calls
-from npu_kit.byoc.watch import Recorder
+from npu_kit.byoc.model.calls import describe_type, relax_name, span_label
+from npu_kit.byoc.model.walk import composites_of, model_functions, region_functions, walk_calls
+from npu_kit.byoc.patterns.pattern_operators import named_operators
+from npu_kit.byoc.patterns.watch import Recorder
+from npu_kit.byoc.report import CallReport, Refusal, Region, Report, decisive
 
 # Refusals of longer patterns that are worth a word where a shorter one was taken: the others only say "another kind".
 _SURPRISES = ("leak", "cycle", "memory", "dtype")
@@ -24,6 +24,7 @@ class _Place:
     region: str
     composite: str
     pattern: str
+    others: tuple[str, ...]  # operators of the other calls of the composite, in order
 
 
 def explain(
@@ -44,12 +45,15 @@ def explain(
     for number, (symbol, function) in enumerate(new):
         label = f"region{number}"
         composites = composites_of(function)
-        calls = [(call, composite, body) for composite, body in composites for call, _ in walk_calls(body)]
-        for call, composite, body in calls:
-            places[span_label(call)] = _Place(label, composite, str(body.attrs["Composite"]))
+        indices = []
+        for composite, body in composites:
+            calls = [call for call, _ in walk_calls(body)]
+            indices += [int(call.span.line) for call in calls]
+            for call in calls:
+                others = tuple(relax_name(other) for other in calls if other is not call)
+                places[span_label(call)] = _Place(label, composite, str(body.attrs["Composite"]), others)
         names = tuple(composite for composite, _ in composites)
-        indices = sorted(int(call.span.line) for call, _, _ in calls)
-        regions.append(Region(label, symbol, function, names, tuple(indices)))
+        regions.append(Region(label, symbol, function, names, tuple(sorted(indices))))
     named = frozenset().union(*(named_operators(pattern.pattern) for pattern in patterns))
     rows = []
     for _, function in model_functions(prepared):
@@ -76,10 +80,12 @@ def _row(call: Any, bound: Any, span: str, place: _Place | None, refusals: Any, 
 
 
 def _why_on_npu(place: _Place, refusals: tuple[tuple[str, Refusal], ...]) -> str:
+    others = ", ".join(op.removeprefix("relax.") for op in place.others)
+    company = f"fused with {others}" if others else "alone in its composite"
     for pattern, refusal in refusals:
         if refusal.rule in _SURPRISES and pattern != place.pattern:
-            return f"matched {place.pattern}, not {pattern}: {refusal}"
-    return f"matched {place.pattern}"
+            return f"{company}, not {pattern}: {refusal}"
+    return company
 
 
 def _why_on_host(call: Any, bound: Any, refusals: tuple[tuple[str, Refusal], ...], named: frozenset[str]) -> str:
@@ -92,11 +98,11 @@ def _why_on_host(call: Any, bound: Any, refusals: tuple[tuple[str, Refusal], ...
         return f"no pattern names {op}"
     if not bound.is_dataflow:
         return "it stands outside a dataflow block, where nothing is matched"
-    if not refusals:
+    refused = decisive(refusals)
+    if refused is None:
         return f"patterns name {op}, but none has this combination of operators"
-    # The last pattern that matched asks for the least, so what it says is what keeps the call here.
-    least, _ = refusals[-1]
-    return f"{least} refused it, " + "; ".join(str(refusal) for pattern, refusal in refusals if pattern == least)
+    pattern, said = refused
+    return f"{pattern} refused it, {'; '.join(map(str, said))}"
 
 
 def _notes(rows: Sequence[CallReport]) -> list[str]:

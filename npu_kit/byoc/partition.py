@@ -10,14 +10,15 @@ from tvm import ir, relax
 from tvm.ir import IRModule
 from tvm.relax.transform import FuseOpsByPattern, MergeCompositeFunctions
 
-from npu_kit.byoc.doctor import check_tvm
+from npu_kit.byoc import BACKEND
 from npu_kit.byoc.explain import explain
-from npu_kit.byoc.normalize import prepare
-from npu_kit.byoc.operators import required_operators
-from npu_kit.byoc.patterns import pattern_rows
+from npu_kit.byoc.model.normalize import prepare
+from npu_kit.byoc.model.walk import model_functions, operators_in, region_functions, walk
+from npu_kit.byoc.patterns.pattern_operators import required_operators
+from npu_kit.byoc.patterns.table import pattern_rows
+from npu_kit.byoc.patterns.watch import Recorder, watch
 from npu_kit.byoc.report import Partition
-from npu_kit.byoc.walk import model_functions, operators_in, region_functions, walk
-from npu_kit.byoc.watch import Recorder, watch
+from npu_kit.doctor import require_tvm
 from npu_kit.errors import PartitionError
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
@@ -37,25 +38,27 @@ def partition(
     Args:
         mod: a Relax model, before LegalizeOps.
         spec: the machine, or the name or file of one.
-        patterns: what a composite may hold, most specific first: a list as FuseOpsByPattern takes it. None is the kit's
-            own table, with its checks bound to ``spec``.
+        patterns: what a composite may hold, most specific first: a list as FuseOpsByPattern takes it, with names that
+            begin with ``example_npu.``. None is the kit's own table, with its checks bound to ``spec``.
         merge: whether adjacent composites share a region, so that what passes between them can stay on the chip.
             "safe": where TVM's merging is known to work, otherwise one region per composite; "never": one region per
             composite; "always": merge or raise.
         bind_constants: keep weights inside the regions; otherwise they arrive as extra arguments.
 
     Raises:
-        PartitionError: ``mod`` is no Relax model, or cannot be merged though ``merge`` is "always". What a check of
-            ``patterns`` raises comes out as it was raised.
+        PartitionError: ``mod`` is no Relax model, or cannot be merged though ``merge`` is "always"; a pattern's name
+            does not begin with ``example_npu.``. What a check of ``patterns`` raises comes out as it was raised.
+        UnsupportedError: ``mod`` holds what TVM does not survive.
     """
     if merge not in MERGE_MODES:
         raise PartitionError(f"merge={merge!r}", f"it is one of {', '.join(map(repr, MERGE_MODES))}")
-    check_tvm()
+    require_tvm()
     machine = load_spec(spec)
     recorder = Recorder()
     watched = watch(pattern_rows(machine) if patterns is None else patterns, recorder)
+    _refuse_other_backends(watched)
     prepared = prepare(mod)
-    _refuse_taken(prepared, watched)
+    _refuse_taken(prepared)
     # Each pattern costs a pass over the module, and most patterns of a table need operators that a model lacks.
     present = operators_in(prepared)
     possible = [pattern for pattern in watched if required_operators(pattern.pattern) <= present]
@@ -76,14 +79,25 @@ def partition(
     )
 
 
-def _refuse_taken(mod: IRModule, patterns: Sequence[Any]) -> None:
+def _refuse_other_backends(patterns: Sequence[Any]) -> None:
+    """Patterns whose regions would go to a codegen that is not the kit's, and to none where there is no such one."""
+    for pattern in patterns:
+        backend, _, rest = str(pattern.name).partition(".")
+        if backend != BACKEND or not rest:
+            raise PartitionError(
+                f"pattern {pattern.name!r}",
+                f"what stands before the dot in a pattern's name is the backend, and it must be {BACKEND}",
+                f"the name '{BACKEND}.{rest or backend}'.",
+            )
+
+
+def _refuse_taken(mod: IRModule) -> None:
     """A module that has regions of this backend already: what is left of it would look like the whole model."""
-    backends = {str(pattern.name).split(".")[0] for pattern in patterns}
     for symbol, function in region_functions(mod):
-        if str(function.attrs["Codegen"]) in backends:
+        if str(function.attrs["Codegen"]) == BACKEND:
             raise PartitionError(
                 "this module is partitioned already",
-                f"{symbol[:80]} is a region of {function.attrs['Codegen']}",
+                f"{symbol[:80]} is a region of {BACKEND}",
                 "the module as it was before, or Partition.original.",
             )
 
@@ -114,7 +128,7 @@ def _fuse(
     except Exception as error:
         if recorder.error is not None:
             raise recorder.error from None
-        hint = "a check with npu_kit.byoc.checks.check_flow, which refuses matches that something else reads."
+        hint = "a check with npu_kit.byoc.patterns.checks.check_flow, which refuses matches that something else reads."
         raise PartitionError("the patterns cannot be fused", _last_line(error), hint) from error
 
 

@@ -6,11 +6,12 @@ Nothing here needs TVM: a stored report can be read where TVM is missing or brok
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from npu_kit.hw.spec import NpuSpec
+from npu_kit.render.format import number_of
 
 # What a refusal is about; "check" is a check of one's own that says no without a reason.
 RULES = ("dtype", "attribute", "shape", "memory", "scale", "leak", "cycle", "operand", "check")
@@ -28,6 +29,18 @@ class Refusal:
     def __str__(self) -> str:
         sentence = f"{self.rule}: needs {self.needed}, found {self.found}"
         return f"{sentence} (try: {self.hint})" if self.hint else sentence
+
+
+def decisive(refusals: Sequence[tuple[str, Refusal]]) -> tuple[str, tuple[Refusal, ...]] | None:
+    """The pattern that was asked last, and what it said; None where nothing was refused.
+
+    The table has its most general pattern for an operation last. It asks for the least, so what it says is what keeps
+    the call on the host.
+    """
+    if not refusals:
+        return None
+    last, _ = refusals[-1]
+    return last, tuple(refusal for pattern, refusal in refusals if pattern == last)
 
 
 @dataclass(frozen=True)
@@ -87,10 +100,9 @@ class Report:
         """One sentence with the counts."""
         regions = len({call.region for call in self.on_npu})
         composites = len({(call.region, call.composite) for call in self.on_npu})
-        return (
-            f"{len(self.on_npu)} of {_count(len(self.calls), 'call')} on the NPU, "
-            f"in {_count(composites, 'composite')} and {_count(regions, 'region')}; {len(self.on_host)} on the host."
-        )
+        where = f"in {number_of(composites, 'composite')} and {number_of(regions, 'region')}"
+        calls = number_of(len(self.calls), "call")
+        return f"{len(self.on_npu)} of {calls} on the NPU, {where}; {len(self.on_host)} on the host."
 
     def __str__(self) -> str:
         rows = [_HEADINGS, *(_cells(call) for call in self.calls)]
@@ -119,7 +131,8 @@ class Region:
     calls: tuple[int, ...]  # indices of the CallReports inside
 
     def __repr__(self) -> str:
-        return f"Region({self.label}, {_count(len(self.composites), 'composite')}, {_count(len(self.calls), 'call')})"
+        composites, calls = number_of(len(self.composites), "composite"), number_of(len(self.calls), "call")
+        return f"Region({self.label}, {composites}, {calls})"
 
 
 @dataclass(frozen=True)
@@ -149,7 +162,3 @@ def _cells(call: CallReport) -> tuple[str, ...]:
     where = call.region if call.is_on_npu else call.where
     composite = call.composite.split(".", 1)[-1]  # the backend's name is the same in every row
     return (str(call.index), call.op, call.name, call.type, where, composite, call.reason)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set, Sized
 from typing import Any
 
 import numpy as np
+
+from npu_kit.render.format import shorten
+
+_NAMES = ("symbol", "name", "label", "__name__")  # attributes by which objects of the kit are called
+_NAME_CHARACTERS = 40
 
 
 def first_difference(found: Any, expected: Any, tolerance: float = 0.0) -> str:
@@ -28,7 +33,7 @@ def first_difference(found: Any, expected: Any, tolerance: float = 0.0) -> str:
     if isinstance(expected, Sequence) and not isinstance(expected, (str, bytes)):
         return _sequence_difference(found, expected, tolerance)
     found, expected = _plain(found), _plain(expected)
-    if _is_number(expected) and _is_number(found):
+    if is_number(expected) and is_number(found):
         agree = bool(_within(np.asarray(found), np.asarray(expected), tolerance).all())
     else:
         agree = type(found) is type(expected) and bool(found == expected)
@@ -36,10 +41,16 @@ def first_difference(found: Any, expected: Any, tolerance: float = 0.0) -> str:
 
 
 def describe(value: Any, limit: int = 80) -> str:
-    """A short text of any value; a large array by its shape and dtype, anything longer than ``limit`` cut.
+    """A short text of any value.
+
+    A large array is told by its shape and dtype; a list, a dictionary or text longer than ``limit`` is cut; of an
+    object with a longer text (a Graph, a Report) the type is told, and its name or its size where it has one.
 
     >>> describe(np.zeros((64, 64), "float32"))
     'array 64x64 float32'
+    >>> from npu_kit.graph.ir import Graph
+    >>> describe(Graph("region0", (), tuple(range(100)), ()))
+    "Graph 'region0'"
     """
     if isinstance(value, np.ndarray) and value.size > 8:
         return f"array {'x'.join(map(str, value.shape))} {value.dtype}"
@@ -48,7 +59,24 @@ def describe(value: Any, limit: int = 80) -> str:
     if isinstance(value, tuple | list) and any(isinstance(item, np.ndarray) for item in value):
         return f"({', '.join(map(describe, value))})"
     text = " ".join(repr(value).split())
+    if len(text) <= limit:
+        return text
+    if type(value) in (tuple, list):
+        left, right = "()" if isinstance(value, tuple) else "[]"
+        text = f"{left}{', '.join(map(describe, value))}{right}"
+    elif not isinstance(value, (str, bytes, int, float)) and type(value) not in (dict, set, frozenset):
+        return _describe_object(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _describe_object(value: Any) -> str:
+    """The type, and what tells one object of it from another without printing it whole."""
+    kind = type(value).__name__
+    for attribute in _NAMES:
+        name = getattr(value, attribute, None)
+        if isinstance(name, str) and name:
+            return f"{kind} {shorten(name, _NAME_CHARACTERS)!r}"
+    return f"{kind} of length {len(value)}" if isinstance(value, Sized) else kind
 
 
 def _plain(value: Any) -> Any:
@@ -56,7 +84,8 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether ``value`` is a Python number; a truth value is none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -113,8 +142,10 @@ def _set_difference(found: Any, expected: Set[Any]) -> str:
 
 
 def _sequence_difference(found: Any, expected: Sequence[Any], tolerance: float) -> str:
+    if isinstance(found, np.ndarray):
+        return f"found an array, {describe(found)}, expected a list or tuple of {len(expected)}"
     if not isinstance(found, (tuple, list)):
-        return f"found {describe(found)}, expected a sequence of {len(expected)}"
+        return f"found {describe(found)}, expected a list or tuple of {len(expected)}"
     for index, (one, other) in enumerate(zip(found, expected, strict=False)):
         if difference := first_difference(one, other, tolerance):
             return f"element {index}: {difference}"

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
-from collections.abc import Callable, Iterable
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
+
+import numpy as np
 
 from npu_kit.errors import NpuKitError
-from npu_kit.exercises.compare import describe, first_difference
+from npu_kit.exercises.compare import describe, first_difference, is_number
 
 NOT_YET, WRONG, RIGHT = "not done yet", "wrong", "right"
 
 
 class NotDone(Exception):
     """Raised by a judge that meets a stub: the learner has not answered yet."""
+
+
+class NoValue(Exception):
+    """Raised by a judge when the learner's code gave nothing to compare: the hint, on values, does not apply."""
 
 
 @dataclass(frozen=True)
@@ -65,21 +74,47 @@ class Exercise:
             difference = self.judge(answer)
         except (NotDone, NotImplementedError):
             return self._outcome(NOT_YET)
+        except NoValue as error:
+            return self._outcome(WRONG, str(error))
         except Exception as error:
             # Learners' code fails in every possible way, and a failing check must not stop "Run All".
-            difference = f"{type(error).__name__}: {error}"
-        return self._outcome(WRONG, difference) if difference else self._outcome(RIGHT)
+            return self._outcome(WRONG, f"{type(error).__name__}: {error}")
+        return self._outcome(WRONG, difference, self.hint) if difference else self._outcome(RIGHT)
 
-    def _outcome(self, state: str, difference: str = "") -> Outcome:
+    def _outcome(self, state: str, difference: str = "", hint: str = "") -> Outcome:
         if state == NOT_YET:
-            return Outcome(self.name, state, f"{self.name}. Put your answer where the ... is; run that cell, then this")
-        hint = f". Hint: {self.hint}" if difference and self.hint else ""
-        return Outcome(self.name, state, self.name + (f": {difference}" if difference else "") + hint)
+            return Outcome(self.name, state, f"{self.name}. Put your answer where the ... is, then run this again")
+        text = self.name + (f": {difference}" if difference else "") + (f". Hint: {hint}" if hint else "")
+        return Outcome(self.name, state, text)
 
 
 def is_stub(answer: Any) -> bool:
     """Is this what a stub holds or returns?"""
     return answer is None or answer is ...
+
+
+def refuse_stub(function: Callable[..., Any], found: Any, call: str) -> NoReturn:
+    """Raise what it means that ``function`` gave the stub ``found`` in ``call``.
+
+    Raises:
+        NotDone: the stub is still in the function, or nobody can tell because its source is not at hand.
+        NoValue: a return was forgotten.
+    """
+    if found is ... or _has_stub(function):
+        raise NotDone
+    raise NoValue(f"{call}: it returned None: is a return missing?")
+
+
+def _has_stub(function: Callable[..., Any]) -> bool:
+    """Is there a statement that is ``...``, binds it or returns it? ``tile[...] = 0`` is no stub."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return True  # built in, typed at a prompt, or a lambda inside a line
+    if getattr(tree.body[0], "name", "") != function.__name__:
+        return True
+    values = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr | ast.Assign | ast.Return))
+    return any(isinstance(value, ast.Constant) and value.value is ... for value in values)
 
 
 def function_exercise(
@@ -89,6 +124,8 @@ def function_exercise(
     *,
     tolerance: float = 0.0,
     hint: str = "",
+    labels: Sequence[str] = (),
+    into: int | None = None,
 ) -> Exercise:
     """An exercise whose answer is a function that has to agree with ``reference``.
 
@@ -99,32 +136,32 @@ def function_exercise(
             learner's function and once for ``reference``, so that neither sees what the other did to an array.
         tolerance: see ``first_difference``.
         hint: one sentence that is shown with a wrong answer.
+        labels: what to call the arguments of each case, for those whose text says nothing.
+        into: the number of the argument, an array, that the function has to write into and to return.
     """
 
     def judge(function: Any) -> str:
         if not callable(function):
             return f"found {describe(function)}, expected a function"
-        label = getattr(function, "__name__", "your function")
-        for arguments, fresh in zip(cases(), cases(), strict=True):
-            call = f"{label}({', '.join(map(describe, arguments))})"
+        name = getattr(function, "__name__", "your function")
+        for number, (arguments, fresh) in enumerate(zip(cases(), cases(), strict=True)):
+            call = f"{name}({labels[number] if labels else ', '.join(map(describe, arguments))})"
             expected = reference(*fresh)
             try:
                 found = function(*arguments)
             except NotImplementedError:
                 raise NotDone from None
             except Exception as error:
-                return f"{call} raised {type(error).__name__}: {error}"
+                raise NoValue(f"{call} raised {type(error).__name__}: {error}") from error
             if is_stub(found) and not is_stub(expected):
-                raise NotDone
+                refuse_stub(function, found, call)
             if difference := first_difference(found, expected, tolerance):
                 return f"{call}: {difference}"
+            if into is not None and not np.shares_memory(found, arguments[into]):
+                return f"{call}: the values are right, but in a new array; write them into the one that is given"
         return ""
 
     return Exercise(name, judge, hint)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def value_exercise(name: str, expected: Callable[[], Any], *, tolerance: float = 0.0, hint: str = "") -> Exercise:
@@ -142,7 +179,7 @@ def value_exercise(name: str, expected: Callable[[], Any], *, tolerance: float =
         if not first_difference(answer, value, tolerance):
             return ""
         side = ""
-        if _is_number(answer) and _is_number(value):  # the order of texts and of truth values tells nothing
+        if is_number(answer) and is_number(value):  # the order of texts and of truth values tells nothing
             side = ", it is too small" if answer < value else ", it is too large"
         return f"{describe(answer)} is not it{side}"
 

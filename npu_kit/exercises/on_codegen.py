@@ -6,7 +6,7 @@ import json
 from functools import cache
 from typing import Any
 
-from npu_kit.byoc.lower import lower
+from npu_kit.byoc.codegen.lower import lower
 from npu_kit.byoc.partition import partition
 from npu_kit.exercises.exercise import function_exercise, value_exercise
 from npu_kit.graph.ir import Graph
@@ -14,6 +14,7 @@ from npu_kit.graph.ops import OPS
 from npu_kit.graph.serialize import to_json
 from npu_kit.zoo import build, probes
 
+_ONE_COMPOSITE = ("conv_relu", "matmul_relu", "conv_add_relu")
 _KEYS = ("op", "name", "inputs")
 
 
@@ -62,8 +63,9 @@ EXERCISES = (
     function_exercise(
         "codegen.nodes",
         _nodes_of,
-        lambda: [(_regions(name)[0].function,) for name in ("conv_relu", "matmul_relu", "conv_add_relu")],
+        lambda: [(_regions(name)[0].function,) for name in _ONE_COMPOSITE],
         hint="a parameter of the composite is the node of the argument that stands at its place in the call",
+        labels=[f"region of {name}" for name in _ONE_COMPOSITE],
     ),
     function_exercise("codegen.row_pointers", _row_pointers, _node_lists, hint="begin with 0, add as you go"),
     value_exercise("codegen.constant_nodes", _constant_nodes, hint="a batch norm has four, a convolution one"),
@@ -72,5 +74,6 @@ EXERCISES = (
         _macs_of,
         lambda: [(graph,) for name in ("matmul_relu", "conv_relu", "digits") for graph in _graphs(name)],
         hint="operations without multiply-accumulates count 0, so nothing has to be left out",
+        labels=[f"graph of {name}" for name in ("matmul_relu", "conv_relu", "digits region0", "digits region1")],
     ),
 )

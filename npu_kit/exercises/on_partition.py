@@ -8,11 +8,11 @@ from functools import cache
 from typing import Any
 
 from npu_kit.byoc.compile import compile as compile_model
+from npu_kit.byoc.model.walk import composites_of, region_functions
 from npu_kit.byoc.partition import partition
 from npu_kit.byoc.report import Partition
-from npu_kit.byoc.walk import composites_of, region_functions
 from npu_kit.exercises.compare import describe, first_difference
-from npu_kit.exercises.exercise import Exercise, NotDone, function_exercise, is_stub, value_exercise
+from npu_kit.exercises.exercise import Exercise, function_exercise, is_stub, refuse_stub, value_exercise
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.hw.presets import load_spec
 from npu_kit.plan.traffic import plan_counters
@@ -21,6 +21,7 @@ from npu_kit.zoo import build
 
 _FILTERS = 32  # of the convolution in the lesson
 _MODELS = ("conv_relu_pool", "residual_block", "exp_between", "digits")
+_PLANNED = ("conv_relu_pool", "residual_block", "shared_conv")  # one region each
 
 
 def _small(name: str) -> Any:
@@ -43,7 +44,7 @@ def _judge_cut(cut: Any) -> str:
     for name in _MODELS:
         module = cut(_small(name))
         if is_stub(module):
-            raise NotDone
+            refuse_stub(cut, module, f"cut({name})")
         if not hasattr(module, "get_global_vars"):
             return f"it returns {describe(module)}, expected an IRModule"
         found, expected = _composites(module), _composites(_cut(name).module)
@@ -86,8 +87,7 @@ def _between(graph: Graph) -> Iterator[Entry]:
 
 
 def _graphs() -> list[tuple[Any]]:
-    names = ("conv_relu_pool", "residual_block", "shared_conv")
-    return [(graph,) for name in names for graph in compile_model(_small(name), bind_constants=True).graphs]
+    return [(graph,) for name in _PLANNED for graph in compile_model(_small(name), bind_constants=True).graphs]
 
 
 EXERCISES = (
@@ -97,10 +97,15 @@ EXERCISES = (
         _places,
         lambda: [(_cut(name).module,) for name in _MODELS],
         hint="three loops: regions, composites, calls",
+        labels=[f"module of {name}" for name in _MODELS],
     ),
     value_exercise("partition.saved_bytes", _saved_bytes, hint="written once and read once, 4 bytes for each number"),
     value_exercise("partition.largest_size", _largest_size, hint="filters * size * size * 4 bytes"),
     function_exercise(
-        "partition.bytes_kept", _bytes_kept, _graphs, hint="a tensor counts once, however many composites read it"
+        "partition.bytes_kept",
+        _bytes_kept,
+        _graphs,
+        hint="a tensor counts once, however many composites read it",
+        labels=[f"graph of {name}" for name in _PLANNED],
     ),
 )

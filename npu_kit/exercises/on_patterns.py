@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from npu_kit.byoc.calls import shape_of
-from npu_kit.byoc.checks import accept, check_bias
-from npu_kit.byoc.match import Match
+from npu_kit.byoc.model.calls import shape_of
 from npu_kit.byoc.partition import partition
-from npu_kit.byoc.patterns import pattern_infos
-from npu_kit.byoc.report import RULES, Refusal
+from npu_kit.byoc.patterns import Match, accept, pattern_infos
+from npu_kit.byoc.patterns.checks import check_bias
+from npu_kit.byoc.report import Refusal
 from npu_kit.exercises.compare import describe
-from npu_kit.exercises.exercise import Exercise, NotDone, is_stub, value_exercise
+from npu_kit.exercises.exercise import Exercise, NotDone, is_stub, refuse_stub, value_exercise
 from npu_kit.hw.presets import load_spec
 from npu_kit.zoo import build, probes
 
@@ -20,7 +19,8 @@ Reasons = Callable[[Match], Sequence[Refusal]]
 
 _NAME = "example_npu.answer"
 _BIAS_SHAPES = ((1, 24, 1, 1), (24, 1, 1), (1, 24, 16, 16), (1, 1, 1, 16), (16, 16))
-_KERNELS = (1, 3, 2)
+_KERNELS = ((1, 1), (3, 3), (1, 3), (3, 1))
+_LABELS = ("anchor", "bias", "root")
 
 
 def _builder(name: str) -> Callable[[], Any]:
@@ -31,18 +31,22 @@ def _builder(name: str) -> Callable[[], Any]:
 def _judge_pattern(build_pattern: Any) -> str:
     built = build_pattern()
     if is_stub(built):
-        raise NotDone
+        refuse_stub(build_pattern, built, "conv_bias_relu()")
     if not isinstance(built, tuple) or len(built) != 2 or not isinstance(built[1], dict):
         return f"it returns {describe(built)}, expected a pair of a pattern and a dictionary of labels"
     pattern, labels = built
     if is_stub(pattern) or any(map(is_stub, labels.values())):
         raise NotDone
-    if missing := {"anchor", "bias", "root"} - set(labels):
+    if missing := set(_LABELS) - set(labels):
         return f"the label {min(missing)!r} is missing"
     seen: list[tuple[str, str]] = []
+    astray: list[str] = []
 
     def look(context: Any) -> bool:
         match = Match(context, load_spec())
+        astray.extend(label for label in _LABELS if match.labelled(label) is None)
+        if astray:
+            return False
         anchor, root = match.labelled("anchor"), match.labelled("root")
         seen.append((str(anchor.op.name), str(root.op.name)))
         return str(getattr(match.labelled("bias"), "name", "")) == "b"
@@ -54,6 +58,11 @@ def _judge_pattern(build_pattern: Any) -> str:
         ("matmul and relu", build("matmul_relu"), 0),
     ):
         count = len(partition(model, patterns=table).report.on_npu)
+        if astray:
+            return (
+                f"what is labelled {astray[0]!r} is not part of the pattern that is returned: a part written out a "
+                f"second time is another part; use the variable"
+            )
         if seen and seen[-1] != ("relax.nn.conv2d", "relax.nn.relu"):
             return f"the label 'anchor' is at {seen[-1][0]} and 'root' at {seen[-1][1]}"
         if count != wanted:
@@ -62,22 +71,40 @@ def _judge_pattern(build_pattern: Any) -> str:
     return ""
 
 
-def _judge_reasons(reference: Reasons, pattern: str, models: Sequence[tuple[str, Any]]) -> Callable[[Any], str]:
-    """A judge of a check: it has to accept and refuse what ``reference`` does, with refusals of a known rule."""
+def _judge_reasons(
+    reference: Reasons, pattern: str, rule: str, models: Sequence[tuple[str, Any]]
+) -> Callable[[Any], str]:
+    """A judge of a check: it has to accept and refuse what ``reference`` does, with one refusal of the given rule."""
 
     def judge(reasons: Any) -> str:
         for what, model in models:
             found, expected = (_ask(one, pattern, model) for one in (reasons, reference))
+            if is_stub(found):
+                refuse_stub(reasons, found, f"for {what}")
             if not isinstance(found, list | tuple) or not all(isinstance(one, Refusal) for one in found):
                 return f"for {what} it returns {describe(found)}, expected a list of Refusal"
             if bool(found) != bool(expected):
                 return f"{what} is {'refused' if found else 'taken'}, expected the opposite"
-            for refusal in found:
-                if refusal.rule not in RULES:
-                    return f"for {what} the rule is {refusal.rule!r}, expected one of {', '.join(RULES)}"
+            if len(found) > 1:
+                return f"for {what} it gives {len(found)} refusals, expected one"
+            if found and (fault := _fault_of(found[0], rule)):
+                return f"for {what} {fault}"
         return ""
 
     return judge
+
+
+def _fault_of(refusal: Refusal, rule: str) -> str:
+    """What is wrong with a refusal that has to be of this rule and to say what was needed and found."""
+    if refusal.rule != rule:
+        return f"the rule is {describe(refusal.rule)}, expected {rule!r}"
+    for part in ("needed", "found", "hint"):
+        text = getattr(refusal, part)
+        if not isinstance(text, str):
+            return f"{part} is {describe(text)}, expected a text"
+        if not text and part != "hint":
+            return f"{part} is empty, expected a text that says it"
+    return ""
 
 
 def _ask(reasons: Any, pattern: str, model: Any) -> Any:
@@ -89,8 +116,6 @@ def _ask(reasons: Any, pattern: str, model: Any) -> Any:
         return accept([])
 
     partition(model, patterns=[(_NAME, *_builder(pattern)(), ask)])
-    if is_stub(answers[0]):
-        raise NotDone
     return answers[0]
 
 
@@ -117,6 +142,7 @@ EXERCISES = (
             lambda: _judge_reasons(
                 check_bias,
                 "conv2d_bias_activation_fused",
+                "operand",
                 [(f"a bias of shape {shape}", probes.conv_add_relu(shape)) for shape in _BIAS_SHAPES],
             )
         ),
@@ -132,7 +158,10 @@ EXERCISES = (
         "patterns.pointwise_reasons",
         _lazy(
             lambda: _judge_reasons(
-                _pointwise, "conv2d", [(f"a {size}x{size} kernel", probes.conv_of(kernel=size)) for size in _KERNELS]
+                _pointwise,
+                "conv2d",
+                "attribute",
+                [(f"a {rows}x{columns} kernel", probes.conv_of((rows, columns))) for rows, columns in _KERNELS],
             )
         ),
         hint="the last two sizes of an OIHW weight are the kernel",

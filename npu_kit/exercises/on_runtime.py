@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,18 @@ from numpy.typing import NDArray
 
 from npu_kit.byoc.compile import compile as compile_model
 from npu_kit.exercises.compare import describe, first_difference
-from npu_kit.exercises.exercise import Exercise, NotDone, function_exercise, is_stub, value_exercise
+from npu_kit.exercises.exercise import (
+    Exercise,
+    NotDone,
+    NoValue,
+    function_exercise,
+    is_stub,
+    refuse_stub,
+    value_exercise,
+)
+from npu_kit.exercises.watched import WatchedMemory, in_dram
 from npu_kit.hw.presets import load_spec
 from npu_kit.plan.ir import Plan
-from npu_kit.runtime.memory import OnChipMemory
 from npu_kit.zoo import probes
 
 Array = NDArray[Any]
@@ -46,29 +55,44 @@ def _loads() -> list[tuple[Array, Array]]:
     return [(np.full(shape, 7, np.float32), ones) for shape in ((3, 2), (4, 4))]
 
 
-def _judge_product(last: Callable[[Array], Array]) -> Callable[[Any], str]:
-    """A judge of a tiled product: the values, on memory full of NaN, and whether that memory was used at all."""
+def _judge_product(name: str, last: Callable[[Array], Array]) -> Callable[[Any], str]:
+    """A judge of a tiled product: the values, on memory full of NaN, and what it left in that memory."""
 
     def judge(multiply: Any) -> str:
         random = np.random.default_rng(4)
         for m, k, n in _PRODUCTS:
             a, b = (random.standard_normal(shape, np.float32) for shape in ((m, k), (k, n)))
-            memory = OnChipMemory(load_spec())
-            for name in ("L0", "L1"):
-                memory[name].poison(0, memory[name].tier.capacity_bytes)
-            found = multiply(a, b, memory)
+            memory, what = WatchedMemory(load_spec()), f"{m}x{k} times {k}x{n}"
+            try:
+                found = multiply(in_dram(a), in_dram(b), memory)
+            except NotImplementedError:
+                raise NotDone from None
+            except Exception as error:
+                raise NoValue(f"{what} raised {type(error).__name__}: {error}") from error
             if is_stub(found):
-                raise NotDone
+                refuse_stub(multiply, found, what)
             if not isinstance(found, np.ndarray):
                 return f"it returns {describe(found)}, expected an array"
             if difference := first_difference(found, last(a @ b), _TOLERANCE):
-                return f"{m}x{k} times {k}x{n}, in memory that is full of NaN: {difference}"
-            for name in ("L0", "L1"):
-                if not memory[name].peak_bytes:
-                    return f"the values are right, but nothing was put into {name}"
+                return f"{what}, in memory that is full of NaN: {difference}"
+            for tier, holds, tensor in (("L1", "piece of a", a), ("L1", "piece of b", b), ("L0", name, last(a @ b))):
+                if not any(_holds_piece(view, tensor) for view in memory[tier].views):
+                    return f"{what}: the values are right, but at the end no view of {tier} holds a {holds}"
         return ""
 
     return judge
+
+
+def _holds_piece(view: Array, tensor: Array) -> bool:
+    """Does the upper left corner of ``view`` hold a piece of ``tensor``, cut into pieces of the view's shape?"""
+    if view.ndim != 2 or not view.size:
+        return False
+    rows, columns = view.shape
+    for i, j in product(range(0, tensor.shape[0], rows), range(0, tensor.shape[1], columns)):
+        piece = tensor[i : i + rows, j : j + columns]
+        if not first_difference(view[: piece.shape[0], : piece.shape[1]], piece, _TOLERANCE):
+            return True
+    return False
 
 
 def _loop_bytes(m: int, k: int, n: int, tile: int) -> int:
@@ -102,10 +126,10 @@ def _relu(product: Array) -> Array:
 
 EXERCISES = (
     value_exercise("runtime.tile_count", _tile_count, hint="a ragged tile is a tile"),
-    function_exercise("runtime.load", _load, _loads, hint="zeros first, then the piece into the corner"),
+    function_exercise("runtime.load", _load, _loads, hint="zeros first, then the piece into the corner", into=0),
     Exercise(
         "runtime.tiled_matmul",
-        _judge_product(_identity),
+        _judge_product("tile of the product", _identity),
         hint="clear the accumulator once for each output tile; NaN means that something was not cleared",
     ),
     function_exercise(
@@ -120,5 +144,9 @@ EXERCISES = (
     value_exercise(
         "runtime.padded_share", _padded_share, tolerance=0.01, hint="real products over products of full tiles"
     ),
-    Exercise("runtime.tiled_matmul_relu", _judge_product(_relu), hint="once per output tile, after the last chunk"),
+    Exercise(
+        "runtime.tiled_matmul_relu",
+        _judge_product("tile of the relu", _relu),
+        hint="once per output tile, after the last chunk and before it is taken out of L0",
+    ),
 )

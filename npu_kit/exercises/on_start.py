@@ -13,6 +13,7 @@ from npu_kit.exercises.exercise import function_exercise, value_exercise
 from npu_kit.zoo import build
 
 _BATCH = 4
+_REPORTED = ("exp_between", "attention", "float64_matmul", "matmul_relu")
 
 
 @cache
@@ -45,7 +46,7 @@ def _host_reasons(report: Report) -> dict[str, str]:
 
 
 def _reports() -> list[tuple[Any]]:
-    return [(partition(build(name)).report,) for name in ("exp_between", "attention", "float64_matmul", "matmul_relu")]
+    return [(partition(build(name)).report,) for name in _REPORTED]
 
 
 EXERCISES = (
@@ -53,5 +54,11 @@ EXERCISES = (
     value_exercise("start.image_bytes", _image_bytes, hint="a float32 takes 4 bytes"),
     value_exercise("start.composites", _composites, hint="count the dashed frames"),
     value_exercise("start.digits_change", _digits_change, hint="tiles change how a sum is cut, not what is summed"),
-    function_exercise("start.host_reasons", _host_reasons, _reports, hint="take the calls whose where is 'host'"),
+    function_exercise(
+        "start.host_reasons",
+        _host_reasons,
+        _reports,
+        hint="take the calls whose where is 'host'",
+        labels=[f"report of {name}" for name in _REPORTED],
+    ),
 )

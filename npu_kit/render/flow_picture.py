@@ -23,7 +23,7 @@ class Stage:
 STAGES = (
     Stage("patterns", "What can the NPU do?", ("match", "check"), ("pattern", "table")),
     Stage("partition", "What goes where?", ("fuse", "merge"), ("regions",)),
-    Stage("codegen", "How is it said?", ("lower", "build"), ("JSON", "graph")),
+    Stage("codegen", "How is it written?", ("lower", "build"), ("JSON", "graph")),
     Stage("runtime", "How does it run?", ("plan", "execute"), ("arrays,", "trace")),
 )
 

@@ -1,4 +1,4 @@
-"""Numbers and names as short text: bytes, cycles, counts, shares, shapes.
+"""Numbers and names as short text: bytes, cycles, counts, shares.
 
 Text is ASCII, so that it has the same width in every renderer. Bytes are binary: 1 KB is 1,024 bytes, as in the
 capacities of the hardware description.
@@ -7,10 +7,8 @@ capacities of the hardware description.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
 
 _BYTE_UNITS = ("B", "KB", "MB", "GB", "TB")
-_COUNT_UNITS = ("", "K", "M", "G", "T")
 _UNDRAWABLE = ("Cc", "Cs", "Co", "Cn")  # control, surrogate, private use, unassigned: XML refuses some, fonts the rest
 _DIRECTION = set(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -19,7 +17,10 @@ _DIRECTION = set(
 
 def format_bytes(count: int) -> str:
     """``512 B``, ``4 KB``, ``3.3 KB``, ``1 GB``: at most one decimal."""
-    return _scaled(count, 1024, _BYTE_UNITS, " ")
+    value, place = float(count), 0
+    while abs(value) >= 1024 * 0.99995 and place < len(_BYTE_UNITS) - 1:  # "1024.0 KB" would be 1 MB
+        value, place = value / 1024, place + 1
+    return f"{f'{value:.1f}'.removesuffix('.0')} {_BYTE_UNITS[place]}"
 
 
 def format_count(count: int) -> str:
@@ -27,9 +28,9 @@ def format_count(count: int) -> str:
     return f"{count:,}"
 
 
-def format_short(count: int) -> str:
-    """``980``, ``1.2K``, ``3M``: decimal, at most one decimal, for axes."""
-    return _scaled(count, 1000, _COUNT_UNITS, "")
+def format_rate(value: float) -> str:
+    """``0.034``, ``7.5``, ``1,024``: three digits, and every digit before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def format_cycles(count: int) -> str:
@@ -52,11 +53,6 @@ def format_share(part: float, whole: float) -> str:
     if 99 < percent < 100:
         return ">99 %"
     return f"{percent:.0f} %"
-
-
-def format_shape(shape: Sequence[int]) -> str:
-    """``1x16x30x30``; ``scalar`` for no axes."""
-    return "x".join(map(str, shape)) or "scalar"
 
 
 def format_value(value: object) -> str:
@@ -85,10 +81,3 @@ def shorten(text: str, limit: int) -> str:
     head = (limit - 3 + 1) // 2
     tail = limit - 3 - head
     return f"{cleaned[:head]}...{cleaned[len(cleaned) - tail :]}"
-
-
-def _scaled(count: int, base: int, units: Sequence[str], gap: str) -> str:
-    value, place = float(count), 0
-    while abs(value) >= base * 0.99995 and place < len(units) - 1:  # what would be printed as "1024.0" is 1 of the next
-        value, place = value / base, place + 1
-    return f"{f'{value:.1f}'.removesuffix('.0')}{gap}{units[place]}"

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 
 from npu_kit.errors import RenderError
 from npu_kit.hw.spec import MemoryTier
-from npu_kit.plan.ir import Plan
+from npu_kit.plan.ir import Buffer, Plan
+from npu_kit.plan.stripes import JOIN, VIEW
 from npu_kit.render import theme
 from npu_kit.render.format import format_bytes, format_count, format_share, number_of
+from npu_kit.render.names import operand_roles, step_title, tensor_name
 from npu_kit.render.picture import Picture
 from npu_kit.render.svg import Canvas
 from npu_kit.render.text import text_width
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BAR = 900, 16, 16, 52, 40
-_COLUMNS = 3  # of the list under a bar
+_COLUMNS = (3, 2)  # of the list under a bar: the most in which every line fits
 _LINE = 16
 
 
@@ -23,6 +25,7 @@ class Piece:
     """One buffer or slot in a tier."""
 
     name: str
+    title: str  # shorter, or plainer
     offset_bytes: int
     nbytes: int
     parts: int
@@ -38,17 +41,27 @@ def pieces_of(plan: Plan, step: int, tier: str) -> tuple[Piece, ...]:
     """
     if not 0 <= step < len(plan.steps):
         raise RenderError(f"no step {step}", f"the plan has {number_of(len(plan.steps), 'step')}, counted from 0")
+    roles = operand_roles(plan, plan.steps[step])
     buffers = [
-        Piece(b.name, b.offset_bytes, b.nbytes, 1, b.role)
+        Piece(b.name, _buffer_title(plan, b), b.offset_bytes, b.nbytes, 1, b.role)
         for b in plan.buffers
         if b.tier == tier and b.first_step <= step <= b.last_step
     ]
     slots = [
-        Piece(s.name, s.offset_bytes, s.nbytes, s.parts, "slot", s.copies)
+        Piece(s.name, roles.get(s.name, s.name), s.offset_bytes, s.nbytes, s.parts, "slot", s.copies)
         for s in plan.steps[step].slots
         if s.tier == tier
     ]
     return tuple(sorted(buffers + slots, key=lambda piece: (piece.offset_bytes, piece.nbytes, piece.name)))
+
+
+def _buffer_title(plan: Plan, buffer: Buffer) -> str:
+    """A constant or an input by its short name; a result by the planner's name, without the backend's before it."""
+    node = plan.graph.nodes[buffer.entry.node]
+    if node.kind in ("input", "const", VIEW):
+        return tensor_name(plan.graph, buffer.entry)
+    composite = plan.graph.nodes[node.inputs[0].node].composite if node.kind == JOIN else node.composite
+    return buffer.name.replace(composite, composite.rpartition(".")[2]) if composite else buffer.name
 
 
 def memory_map(plan: Plan, step: int, *, title: str = "") -> Picture:
@@ -60,9 +73,8 @@ def memory_map(plan: Plan, step: int, *, title: str = "") -> Picture:
         RenderError: the plan has no such step.
     """
     held = [(tier, pieces_of(plan, step, tier.name)) for tier in plan.spec.tiers]
-    heights = [_BAR + 40 + _LINE * -(-len(pieces) // _COLUMNS) for _, pieces in held]
-    names = " + ".join(plan.graph.nodes[node].name for node in plan.steps[step].nodes)
-    heading = title or f"Memory during step {step}: {names}"
+    heights = [_BAR + 40 + _LINE * -(-len(pieces) // _columns(pieces)) for _, pieces in held]
+    heading = title or f"Memory during step {step}: {step_title(plan, plan.steps[step])}"
     canvas = Canvas(_WIDTH, _TOP + sum(heights) + 4, heading, "; ".join(_sentence(*item) for item in held))
     canvas.text(_LEFT, 24, heading, size=theme.SIZE_TITLE, bold=True, width=_WIDTH - 300)
     _draw_legend(canvas)
@@ -97,7 +109,8 @@ def _draw_tier(canvas: Canvas, tier: MemoryTier, pieces: tuple[Piece, ...], top:
     canvas.rect(_LEFT, y, _WIDTH - _LEFT - _RIGHT, _BAR, fill=theme.FREE, stroke=theme.MUTED)
     for number, piece in enumerate(pieces, 1):
         x, width = _LEFT + piece.offset_bytes * scale, max(1.0, piece.nbytes * scale)
-        tip = f"{_entry(number, piece)}, {piece.what}, bytes {format_count(piece.offset_bytes)} to "
+        full = f", {piece.name}" if piece.name != piece.title else ""
+        tip = f"{_entry(number, piece)}, {piece.what}{full}, bytes {format_count(piece.offset_bytes)} to "
         with canvas.group(tip + format_count(piece.offset_bytes + piece.nbytes), piece=piece.name):
             canvas.rect(
                 x,
@@ -118,11 +131,19 @@ def _draw_tier(canvas: Canvas, tier: MemoryTier, pieces: tuple[Piece, ...], top:
     if not is_to_scale:
         right = _WIDTH - _RIGHT
         canvas.text(right, top, "drawn as far as it is used", size=theme.SIZE_SMALL, anchor="end", fill=theme.MUTED)
-    column = (_WIDTH - _LEFT - _RIGHT) / _COLUMNS
+    columns = _columns(pieces)
+    column = (_WIDTH - _LEFT - _RIGHT) / columns
     for number, piece in enumerate(pieces, 1):
-        row, place = divmod(number - 1, _COLUMNS)
-        line = f"{_entry(number, piece)} at {format_count(piece.offset_bytes)}"
-        canvas.text(_LEFT + place * column, y + _BAR + 16 + row * _LINE, line, size=theme.SIZE_SMALL, width=column - 10)
+        row, place = divmod(number - 1, columns)
+        line, full = _line(number, piece), piece.name if piece.name != piece.title else ""
+        canvas.text(
+            _LEFT + place * column,
+            y + _BAR + 16 + row * _LINE,
+            line,
+            tooltip=full,
+            size=theme.SIZE_SMALL,
+            width=column - 10,
+        )
     if used and is_to_scale and tier.capacity_bytes - used > 0:
         free = f"{format_bytes(tier.capacity_bytes - used)} free"
         room = (tier.capacity_bytes - end) * scale
@@ -135,7 +156,7 @@ def _label(canvas: Canvas, number: int, piece: Piece, x: float, y: float, width:
     mark = str(number)
     if text_width(mark, theme.SIZE_SMALL, True) > width - 4:
         return
-    whole = f"{number} {piece.name}"
+    whole = f"{number} {piece.title}"
     fits = text_width(whole, theme.SIZE_SMALL, True) < width - 8
     center = x + width / 2
     canvas.text(
@@ -149,7 +170,18 @@ def _label(canvas: Canvas, number: int, piece: Piece, x: float, y: float, width:
 def _entry(number: int, piece: Piece) -> str:
     split = [f"{piece.copies} copies"] * (piece.copies > 1) + [number_of(piece.parts, "part")] * (piece.parts > 1)
     inside = f" ({' of '.join(split)})" if split else ""
-    return f"{number} {piece.name}{inside}: {format_bytes(piece.nbytes)}"
+    return f"{number} {piece.title}{inside}: {format_bytes(piece.nbytes)}"
+
+
+def _line(number: int, piece: Piece) -> str:
+    return f"{_entry(number, piece)} at {format_count(piece.offset_bytes)}"
+
+
+def _columns(pieces: tuple[Piece, ...]) -> int:
+    """How many columns the list of ``pieces`` has."""
+    longest = max((text_width(_line(*item), theme.SIZE_SMALL) for item in enumerate(pieces, 1)), default=0.0)
+    room = _WIDTH - _LEFT - _RIGHT
+    return next((count for count in _COLUMNS if longest <= room / count - 10), _COLUMNS[-1])
 
 
 def _sentence(tier: MemoryTier, pieces: tuple[Piece, ...]) -> str:

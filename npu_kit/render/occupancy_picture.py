@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from npu_kit.errors import RenderError
 from npu_kit.hw.spec import MemoryTier
 from npu_kit.plan.ir import Plan
 from npu_kit.render import theme
 from npu_kit.render.format import format_bytes, format_share, number_of
+from npu_kit.render.names import step_titles
 from npu_kit.render.picture import Picture
 from npu_kit.render.svg import Canvas
 from npu_kit.render.text import text_width
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _PANEL, _HEIGHT = 900, 130, 70, 44, 112, 78
+_READABLE = 110  # pixels in which a title says something even when it is cut
 
 
 @dataclass(frozen=True)
@@ -31,17 +35,23 @@ class Level:
 
 def levels_of(plan: Plan) -> tuple[Level, ...]:
     """Bytes that buffers and slots take in each tier during each step."""
-    return tuple(
-        Level(tier, tuple(_used(plan, tier.name, index) for index in range(len(plan.steps))))
-        for tier in plan.spec.tiers
-    )
+    # What becomes live in a step, less what was live last in the step before: summed up, the bytes in use.
+    changes = {tier.name: [0] * (len(plan.steps) + 1) for tier in plan.spec.tiers}
+    for buffer in plan.buffers:
+        changes[buffer.tier][min(buffer.first_step, len(plan.steps))] += buffer.nbytes
+        changes[buffer.tier][min(buffer.last_step + 1, len(plan.steps))] -= buffer.nbytes
+    for step in plan.steps:
+        for slot in step.slots:
+            changes[slot.tier][step.index] += slot.nbytes
+            changes[slot.tier][step.index + 1] -= slot.nbytes
+    return tuple(Level(tier, tuple(accumulate(changes[tier.name][:-1]))) for tier in plan.spec.tiers)
 
 
 def occupancy(plan: Plan, *, step: int | None = None, title: str = "Memory in use, step by step") -> Picture:
     """Draw a step chart per on-chip tier with its capacity as a line; L3 is a sentence, it has room for everything.
 
     Args:
-        plan: a verified plan.
+        plan: the plan.
         step: index of a step to mark, None for none.
         title: the heading.
 
@@ -66,16 +76,12 @@ def occupancy(plan: Plan, *, step: int | None = None, title: str = "Memory in us
             stroke=theme.ATTENTION,
             dash="4 3",
         )
+    titles = step_titles(plan)
     for number, level in enumerate(near):
-        _draw_level(canvas, level, _TOP + number * _PANEL, width)
-    _draw_steps(canvas, plan, bottom - 8, width)
+        _draw_level(canvas, level, _TOP + number * _PANEL, width, titles)
+    _draw_steps(canvas, titles, bottom - 8, width)
     canvas.text(12, bottom + 50, f"{_sentence(far)}.", size=theme.SIZE_SMALL)
     return canvas.picture()
-
-
-def _used(plan: Plan, tier: str, index: int) -> int:
-    live = sum(b.nbytes for b in plan.buffers if b.tier == tier and b.first_step <= index <= b.last_step)
-    return live + sum(slot.nbytes for slot in plan.steps[index].slots if slot.tier == tier)
 
 
 def _sentence(level: Level) -> str:
@@ -83,7 +89,7 @@ def _sentence(level: Level) -> str:
     return f"{level.tier}: peak {format_bytes(level.peak_bytes)} of {format_bytes(level.tier.capacity_bytes)}, {share}"
 
 
-def _draw_level(canvas: Canvas, level: Level, top: float, width: float) -> None:
+def _draw_level(canvas: Canvas, level: Level, top: float, width: float, titles: Sequence[str]) -> None:
     capacity, swatch = level.tier.capacity_bytes, theme.tier_swatch(level.tier.name)
     base, right = top + _HEIGHT, _LEFT + width * max(1, len(level.used_bytes))
     canvas.rect(12, top + 2, 10, _HEIGHT - 4, fill=swatch.fill)
@@ -92,7 +98,8 @@ def _draw_level(canvas: Canvas, level: Level, top: float, width: float) -> None:
     canvas.text(28, top + 44, f"of {format_bytes(capacity)}", size=theme.SIZE_SMALL)
     for index, used in enumerate(level.used_bytes):
         height = min(1.0, used / capacity) * _HEIGHT
-        tip = f"step {index}: {format_bytes(used)} of {format_bytes(capacity)}, {format_share(used, capacity)}"
+        filled = f"{format_bytes(used)} of {format_bytes(capacity)}, {format_share(used, capacity)}"
+        tip = f"step {index}, {titles[index]}: {filled}"
         with canvas.group(tip, step=index):
             canvas.rect(_LEFT + index * width, top, width, _HEIGHT, fill=theme.GROUND if used == 0 else "none")
             canvas.rect(_LEFT + index * width, base - height, width, height, fill=swatch.fill)
@@ -106,16 +113,12 @@ def _draw_level(canvas: Canvas, level: Level, top: float, width: float) -> None:
     canvas.line([(_LEFT, base), (right, base)])
 
 
-def _draw_steps(canvas: Canvas, plan: Plan, top: float, width: float) -> None:
-    """Numbers under the panels, with the operations where there is room; every n-th number where there is little."""
+def _draw_steps(canvas: Canvas, titles: Sequence[str], top: float, width: float) -> None:
+    """Numbers under the panels, with the titles where there is room; every n-th number where there is little."""
     every = max(1, round(26 / width + 0.5))
-    for step in plan.steps:
-        if step.index % every:
-            continue
-        center = _LEFT + (step.index + 0.5) * width
-        name = " + ".join(plan.graph.nodes[node].name for node in step.nodes)
-        canvas.text(
-            center, top, f"step {step.index}" if width > 46 else str(step.index), anchor="middle", size=theme.SIZE_SMALL
-        )
-        if width > 46:
-            canvas.text(center, top + 15, name, anchor="middle", size=theme.SIZE_SMALL, width=width - 6)
+    for index in range(0, len(titles), every):
+        center, title = _LEFT + (index + 0.5) * width, titles[index]
+        number = f"step {index}" if width > 46 else str(index)
+        canvas.text(center, top, number, anchor="middle", size=theme.SIZE_SMALL)
+        if text_width(title, theme.SIZE_SMALL) < width - 6 or width > _READABLE:
+            canvas.text(center, top + 15, title, anchor="middle", size=theme.SIZE_SMALL, width=width - 6)

@@ -1,4 +1,4 @@
-"""The type that every view returns: SVG text that a notebook shows."""
+"""The type that every renderer returns: SVG text that a notebook shows."""
 
 from __future__ import annotations
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from npu_kit.errors import RenderError
 from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.ir import Plan, Step
+from npu_kit.plan.metrics import Metrics
 from npu_kit.plan.program import Instruction, instructions
-from npu_kit.render.format import clean, format_bytes, format_count, number_of, shorten
+from npu_kit.render.format import clean, format_bytes, format_count, format_rate, number_of, shorten
+from npu_kit.render.names import step_titles
 from npu_kit.trace.events import ENGINES, KINDS, TIERS, Events
 
 _CELL_CHARACTERS = 72  # in text; HTML wraps by itself
@@ -62,8 +65,7 @@ def reasons_table(plan: Plan, subject: str = "") -> Table:
 def steps_table(plan: Plan) -> Table:
     """The steps of a plan, one row each: operations, engine, tile, tiers."""
     rows = []
-    for step in plan.steps:
-        names = [plan.graph.nodes[node].name for node in step.nodes]
+    for step, title in zip(plan.steps, step_titles(plan), strict=True):
         tiles = [f"{axis.name} {axis.tile}/{axis.extent}" for axis in step.axes if axis.extent > 1]
         tiers = [f"{operand.name} {operand.tier}" for operand in step.operands]
         engines = dict.fromkeys((step.engine, *step.epilogue_engines))
@@ -71,7 +73,7 @@ def steps_table(plan: Plan) -> Table:
         rows.append(
             (
                 str(step.index),
-                " + ".join(names),
+                title,
                 ", ".join(engines),
                 ", ".join(tiles),
                 ", ".join((*tiers, f"out {step.output_tier}")),
@@ -79,6 +81,27 @@ def steps_table(plan: Plan) -> Table:
             )
         )
     return Table(("step", "operations", "engines", "tile/extent", "tiers", "slots"), tuple(rows))
+
+
+def metrics_table(metrics: Sequence[Metrics]) -> Table:
+    """What steps cost, one row each: ``metrics_table([*plan_metrics(plan), total_metrics(plan)])`` has a sum below.
+
+    A row without MACs has no intensity; the roofline is over the traffic with DRAM.
+    """
+    headings = ("step", "cycles", "MACs", "MACs/cycle", "attainable", "MACs/DRAM byte", "bound", "energy")
+    return Table(headings, tuple(map(_metrics_row, metrics)))
+
+
+def _metrics_row(one: Metrics) -> tuple[str, ...]:
+    rates = (one.macs / max(1, one.cycles), one.attainable_macs_per_cycle, one.macs_per_dram_byte)
+    return (
+        one.name,
+        format_count(one.cycles),
+        format_count(one.macs),
+        *(format_rate(rate) if one.macs else "-" for rate in rates),
+        one.bound,
+        f"{format_rate(one.total_energy_pj / 1e6)} uJ",
+    )
 
 
 def events_table(events: Events, first: int = 0, count: int = 20) -> Table:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-FONT_FAMILY = "DejaVu Sans, Verdana, sans-serif"  # two faces with almost the same widths, see svg.text_width
+FONT_FAMILY = "DejaVu Sans, Verdana, sans-serif"  # two faces with almost the same widths, see text.text_width
 DOT_FONT = "DejaVu Sans"  # Graphviz wants one name; graphviz-pure carries the widths of this one
 
 SIZE_TITLE = 15.0
@@ -60,6 +60,7 @@ COMPOSITE = Swatch("composite", "composite", "#7A7A7A", "#FFFFFF", "#FFFFFF")
 HOST = Swatch("host", "host", "#8A8A8A", TEXT, "#FFFFFF", "dashed")
 DATA = Swatch("data", "input, output", "#444444", "#FFFFFF", "#FFFFFF")
 CONSTANT = Swatch("constant", "constant", "#D9D9D9", TEXT, "#F6F6F6")
+VIEW = Swatch("view", "view or join of rows, moves nothing", "#C9BFE8", TEXT, "#F5F2FC")
 UNKNOWN = Swatch("unknown", "other", "#DDDDDD", TEXT, "#F5F5F5", "dots")
 
 

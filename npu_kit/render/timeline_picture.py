@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from npu_kit.errors import RenderError
 from npu_kit.render import theme
-from npu_kit.render.axis import ticks
 from npu_kit.render.format import format_count, format_cycles, format_share, number_of
 from npu_kit.render.lanes import WINDOW, Lane, Slice, lanes_of
 from npu_kit.render.picture import Picture
@@ -66,6 +66,19 @@ def timeline(
         12, bottom + 52, f"{note}. Cycles {format_count(start)} to {format_count(stop)}.", size=theme.SIZE_SMALL
     )
     return canvas.picture()
+
+
+def ticks(start: int, stop: int, at_most: int = 10) -> list[int]:
+    """Round positions for an axis: multiples of 1, 2 or 5 times a power of ten.
+
+    They lie in ``[start, stop]`` and are at most ``at_most``.
+    """
+    extent = max(1, stop - start)
+    rough = max(1.0, extent / max(1, at_most - 1))
+    power = 10 ** math.floor(math.log10(rough))
+    step = int(next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough))
+    first = -(-start // step) * step
+    return list(range(first, stop + 1, step))
 
 
 def _draw_lane(canvas: Canvas, lane: Lane, top: float, start: int, scale: float, cursor: int | None) -> None:

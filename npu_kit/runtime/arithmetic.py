@@ -55,8 +55,8 @@ def apply_elementwise(
             dtype. gamma, beta, mean and variance of batch_norm, and scale and zero point of quantize, come in a shape
             that broadcasts along the right axis.
         out_dtype: the dtype of the result.
-        out: an array of the inputs' common shape, in the compute dtype of ``out_dtype``, that may be overwritten: one of
-            the inputs, if nothing else needs it. Only to save time: where the result is, is what this returns.
+        out: an array of the inputs' common shape, in the compute dtype of ``out_dtype``, that may be overwritten, such
+            as an input that nothing else needs. It only saves time: the result is what this returns.
 
     Returns:
         an array of the inputs' common shape, in ``out_dtype``.
@@ -95,8 +95,8 @@ def product_dtype(a: np.dtype[Any], b: np.dtype[Any], depth: int) -> tuple[np.dt
     """The dtype in which tiles of two dtypes are multiplied, and how many products it sums as tiles do.
 
     Floats are summed in float32, one tile after the other: any number of products. Integers go through the BLAS as
-    floats, in a dtype that holds ``depth`` products exactly, and so in any order; NumPy multiplies integer matrices with
-    plain loops, ten times slower or more.
+    floats, in a dtype that holds ``depth`` products exactly, and so in any order: NumPy multiplies integer matrices
+    with plain loops, ten times slower or more.
     """
     if a.kind == "f":
         return np.dtype(np.float32), sys.maxsize
@@ -175,13 +175,13 @@ def _divide(attrs: Mapping[str, Any], dtype: str, out: Array | None, a: Array, b
 
 
 def _relu(attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array) -> Array:
-    # np.clip with numbers for bounds is three times faster than np.maximum, and always gives the same zero.
-    return x.clip(x.dtype.type(0), _highest(x.dtype), out=out)
+    # clip with numbers for bounds is three times faster than np.maximum, and always gives the same zero.
+    return np.asarray(x.clip(x.dtype.type(0), _highest(x.dtype), out=out))
 
 
 def _clip(attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array) -> Array:
     low, high = x.dtype.type(attrs["min"]), x.dtype.type(attrs["max"])
-    return x.clip(low, max(low, high), out=out)  # TVM's lower bound wins where they cross
+    return np.asarray(x.clip(low, max(low, high), out=out))  # TVM's lower bound wins where they cross
 
 
 def _sigmoid(attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array) -> Array:

@@ -63,7 +63,7 @@ def _pieces(problem: Problem, axes: tuple[Axis, ...]) -> list[int]:
 
 
 def _aligned(along: tuple[int, ...], nbytes: int, tier: str, pieces: list[int], counters: Counters) -> None:
-    """An elementwise operand: along an axis that it runs, each tile loads its own part; along another, the same again."""
+    """An elementwise operand: along its own axes each tile loads another part, along the others the same again."""
     repeats = math.prod(count for count, axis in zip(pieces, along, strict=True) if axis < 0)
     for ends in ((tier, "L1"), ("L1", "L0")):
         counters.move(*ends, nbytes * repeats, math.prod(pieces))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +63,14 @@ def _likeness(graph: Graph, step: Step) -> Hashable:
     return calls, step.axes, reads, running
 
 
+@overload
+def repeated(problem: Contraction, copies: int) -> Contraction: ...
+@overload
+def repeated(problem: Window, copies: int) -> Window: ...
 def repeated(problem: Contraction | Window, copies: int) -> Contraction | Window:
     """A problem of one image as that of so many."""
+    if copies == 1:
+        return problem
 
     def more(kind: TensorType) -> TensorType:
         return TensorType((copies, *kind.shape[1:]), kind.dtype)

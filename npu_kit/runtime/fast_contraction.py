@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_kit.plan.geometry import Contraction
+from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.program import tile_indices
 from npu_kit.runtime.arithmetic import compute_dtype, product_dtype, to_compute
@@ -21,6 +22,7 @@ from npu_kit.runtime.fast_patches import Chunk, Patches, PatchShapes, Tiles
 from npu_kit.runtime.workspace import BLOCK_BYTES, Scratch, cut, shapes_bytes
 
 Array = NDArray[Any]
+WORTH_SHARING = 4_000_000  # multiply-accumulates of a step that two threads compute faster than one: 50 us of work
 Packed = Sequence[Sequence[Array]]  # per batch element, or once for all, per chunk: tiles (G, N, D, n)
 
 
@@ -35,12 +37,17 @@ class Block:
 
 
 class FastContraction:
-    """One contraction of a plan, ready to run on arrays."""
+    """One contraction of a plan, ready to be bound to arrays.
 
-    def __init__(self, plan: Plan, step: Step, problem: Contraction) -> None:
+    Args:
+        plan, step: what is run.
+        problem: of the step's anchor, with as many images as there are.
+        lanes: threads that share the blocks.
+    """
+
+    def __init__(self, plan: Plan, step: Step, problem: Contraction, lanes: int) -> None:
         self._problem = problem
-        extents = problem.extents  # more images than in the step, for a batch of steps
-        self._axes = {axis.name: replace(axis, extent=extents[axis.name]) for axis in step.axes}
+        self._axes = {axis.name: replace(axis, extent=problem.extents[axis.name]) for axis in step.axes}
         reduction = (self._axes["c"], self._axes["kh"], self._axes["kw"])
         self._chunks: list[Chunk] = [
             tuple(axis.span(i) for axis, i in zip(reduction, index, strict=True)) for index in tile_indices(reduction)
@@ -50,22 +57,26 @@ class FastContraction:
         self._dtype, exact = product_dtype(np.dtype(problem.x.dtype), np.dtype(problem.w.dtype), depth)
         self._chunks_at_once = max(1, exact // max(1, depth))  # whose sum the product's dtype holds
         self._shapes = PatchShapes(problem, self._axes, plan.spec.tile.rows, (self._dtype, self._out_dtype))
-        self.blocks = list(self._blocks()) if problem.macs else []
+        self.blocks = list(self._blocks(lanes if problem.macs >= WORTH_SHARING else 1)) if problem.macs else []
         sizes = {block.tiles: shapes_bytes(self._shapes.of(block.tiles)) for block in self.blocks}
         self.scratch_bytes = max(sizes.values(), default=0)
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self, lanes: int) -> Iterator[Block]:
         problem, y, x = self._problem, self._axes["y"], self._axes["x"]
         most = max(1, BLOCK_BYTES // shapes_bytes(self._shapes.of((1, 1, 1))))  # tiles
-        batch = problem.batch_shape
-        images = max(1, most // (y.count * x.count)) if len(batch) == 1 and problem.is_weight_shared else 1
-        batches = itertools.product(*(list(cut(size, images)) for size in batch))
-        rows, columns = list(cut(y.count, max(1, most // x.count))), list(cut(x.count, most))
+        batch, together = problem.batch_shape, 1
+        if len(batch) == 1 and problem.is_weight_shared:
+            together = max(1, most // (y.count * x.count))
+        # The first axis that is long enough is cut for the lanes.
+        parts = [lanes if math.prod(batch) >= lanes else 1]
+        parts.append(lanes if parts == [1] and y.count >= lanes else 1)
+        parts.append(lanes if max(parts) == 1 else 1)
+        batches = itertools.product(*(list(cut(size, together, parts[0])) for size in batch))
+        rows = list(cut(y.count, max(1, most // x.count), parts[1]))
+        columns = list(cut(x.count, most, parts[2]))
         for which, (y0, y1), (x0, x1) in itertools.product(batches, rows, columns):
-            row_source, row_target = problem.rows.box((y0 * y.tile, y1 * y.tile), (0, y_taps := problem.rows.kernel), y_taps)
-            column_source, column_target = problem.columns.box(
-                (x0 * x.tile, x1 * x.tile), (0, x_taps := problem.columns.kernel), x_taps
-            )
+            row_source, row_target = _box(problem.rows, y0 * y.tile, y1 * y.tile)
+            column_source, column_target = _box(problem.columns, x0 * x.tile, x1 * x.tile)
             index = tuple(slice(*span) for span in which)
             pixels = slice(y0 * y.tile, min(y1 * y.tile, y.extent)), slice(x0 * x.tile, min(x1 * x.tile, x.extent))
             yield Block(
@@ -147,3 +158,8 @@ class FastContraction:
 
 def _add_exact(total: Array, sums: Array) -> None:
     total += to_compute(sums, total.dtype)
+
+
+def _box(sliding: Sliding, start: int, stop: int) -> tuple[slice, slice]:
+    """The real positions that output positions need, and where they stand in the padded piece of image."""
+    return sliding.box((start, stop), (0, sliding.kernel), sliding.kernel)

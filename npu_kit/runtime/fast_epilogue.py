@@ -1,13 +1,13 @@
 """The way out of a step in fast mode: its epilogue and the output, block by block, while a block is in the caches.
 
-A block is a box of the output in *working axes*: the tensor's own axes in another order, channels last, one element long
-where the tensor has no such axis.
+A block is a box of the output in *working axes*: the tensor's own axes in another order, channels last, one element
+long where the tensor has no such axis.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -43,7 +43,7 @@ def order_of(axes: str, letters: str) -> WorkingOrder:
 def arrange(array: Array, order: WorkingOrder) -> Array:
     """``array`` in working axes, as a view."""
     transposed = array.transpose([axis for axis in order if axis is not None])
-    return transposed[(*(None if axis is None else slice(None) for axis in order), ...)]
+    return _view(transposed, (None if axis is None else slice(None) for axis in order))
 
 
 class Epilogue:
@@ -89,7 +89,7 @@ class Epilogue:
         shape = [self._graph.nodes[node_id].outputs[0].shape[axis] if axis is not None else 1 for axis in self._order]
         if len(shape) > 1 and seen.size == shape[-1] and shape[-2] * shape[-1] <= ROW_ELEMENTS:
             # Beside each other along a row of the output: NumPy then walks the row in one loop.
-            return np.broadcast_to(seen, (*seen.shape[:-2], *shape[-2:])).copy()
+            seen = np.broadcast_to(seen, (*seen.shape[:-2], *shape[-2:])).copy()
         return seen
 
 
@@ -106,7 +106,7 @@ class BoundEpilogue:
 
     def call(self, value: Array, where: Where) -> Call:
         """What takes ``value``, computed by the anchor for the block at ``where``, to the output. It overwrites it."""
-        target = self.output[(*where, ...)]  # a view of a scalar, too
+        target = _view(self.output, where)
         addend = None if self.addend is None else _part(self.addend, where)
         calls = [
             (node, [None if operand is None else _part(operand, where) for operand in operands])
@@ -137,5 +137,14 @@ def _finish(
 
 def _part(operand: Array, where: Where) -> Array:
     """The block of an operand that is one element long along the axes it is broadcast over."""
-    index = (piece if size > 1 else slice(None) for piece, size in zip(where, operand.shape, strict=True))
-    return operand[(*index, ...)] if operand.ndim else operand
+    if not operand.ndim:
+        return operand
+    return _view(
+        operand, (piece if size > 1 else slice(None) for piece, size in zip(where, operand.shape, strict=True))
+    )
+
+
+def _view(array: Array, index: Iterable[slice | None]) -> Array:
+    """A part of an array as a view, also of a scalar's, which a plain empty index would turn into a number."""
+    part: Array = array[tuple([*index, Ellipsis])]
+    return part

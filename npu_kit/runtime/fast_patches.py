@@ -1,8 +1,8 @@
-"""The arrays of a block of a contraction: a padded piece of image, patches and sums, and views that take one to the next.
+"""The arrays of a block of a contraction, and the calls that take one to the next: piece of image, patches, sums.
 
-Letters of shapes: B images, G groups, Y and X rows and columns of tiles, y and x pixels of a tile, T tiles (B * Y * X), R
-rows of the matrix tile (at least y * x), D its depth, N tiles of output channels, n channels of one, K chunks of input
-channels, c channels of one.
+Letters of shapes: B images, G groups, Y and X rows and columns of tiles, y and x pixels of a tile, T tiles (B * Y * X),
+R rows of the matrix tile (at least y * x), D its depth, N tiles of output channels, n channels of one, K chunks of
+input channels, c channels of one.
 """
 
 from __future__ import annotations
@@ -136,5 +136,5 @@ class Patches:
         """Windows (K, G, B, Y * y, X * x, KH, KW, c) as (K, B, Y, X, G, y, x, KH, KW, c)."""
         y, x = self._shapes.axes["y"], self._shapes.axes["x"]
         grid = (self._tiles[0], self._tiles[1], y.tile, self._tiles[2], x.tile)
-        split = windows.reshape(*windows.shape[:2], *grid, *windows.shape[5:])
+        split: Array = windows.reshape(*windows.shape[:2], *grid, *windows.shape[5:])
         return split.transpose(0, 2, 3, 5, 1, 4, 6, 7, 8, 9)

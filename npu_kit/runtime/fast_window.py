@@ -17,6 +17,7 @@ from npu_kit.runtime.fast_epilogue import BoundEpilogue, Call, arrange
 from npu_kit.runtime.workspace import BLOCK_BYTES, Scratch, Shapes, cut, shapes_bytes
 
 Array = NDArray[Any]
+WORTH_SHARING = 500_000  # taps of a step that two threads reduce faster than one: 100 us of work
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,15 @@ class Block:
 
 
 class FastWindow:
-    """One pool or depthwise convolution of a plan, ready to run on arrays."""
+    """One pool or depthwise convolution of a plan, ready to be bound to arrays.
 
-    def __init__(self, step: Step, problem: Window) -> None:
+    Args:
+        step: what is run.
+        problem: of the step's anchor, with as many images as there are.
+        lanes: threads that share the blocks.
+    """
+
+    def __init__(self, step: Step, problem: Window, lanes: int) -> None:
         self._problem = problem
         self._fill = problem.layouts(step.axes)["x"].fill
         self._dtype = compute_dtype(problem.out.dtype)
@@ -41,14 +48,15 @@ class FastWindow:
         # Columns a stride S apart stand side by side, (rows, S, W / S, C), so that what a tap sees of a row is one run.
         self._source, self._target = problem.columns.box((0, self._columns), (0, self._kernel[1]), self._kernel[1])
         self._steps = (problem.rows.steps(self._kernel[0]), problem.columns.steps(self._kernel[1]))  # stride, dilation
-        self.blocks = list(self._blocks()) if problem.out.elements else []
+        work = problem.out.elements * self._kernel[0] * self._kernel[1]
+        self.blocks = list(self._blocks(lanes if work >= WORTH_SHARING else 1)) if work else []
         self.scratch_bytes = max((shapes_bytes(self._shapes(block)) for block in self.blocks), default=0)
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self, lanes: int) -> Iterator[Block]:
         most = max(1, BLOCK_BYTES // shapes_bytes(self._shapes(Block((0, 1), (0, 1), slice(0), slice(0)))))  # rows
-        height = self._problem.rows.out
-        for images in cut(self._problem.extents["batch"], max(1, most // height)):
-            for rows in cut(height, most):
+        height, count = self._problem.rows.out, self._problem.extents["batch"]
+        for images in cut(count, max(1, most // height), lanes if count >= lanes else 1):
+            for rows in cut(height, most, 1 if count >= lanes else lanes):
                 yield Block(images, rows, *self._problem.rows.box(rows, (0, self._kernel[0]), self._kernel[0]))
 
     def _shapes(self, block: Block) -> Shapes:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Shapes = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # of the arrays of a block, by name
 
-# What the arrays of a block take. Smaller blocks cost Python's time for each, larger ones leave the last level of cache.
+# What the arrays of a block take. Smaller blocks cost Python's time for each; larger ones leave the last cache level.
 BLOCK_BYTES = 4 << 20
 ALIGNMENT = 64  # bytes of a cache line
 
@@ -55,7 +55,7 @@ class TensorPool:
         fitting = [memory for memory in self._free if memory.nbytes >= nbytes]
         memory = min(fitting, key=lambda one: one.nbytes) if fitting else np.empty(nbytes, np.uint8)
         self._free = [one for one in self._free if one is not memory]
-        array = _array(memory, [shape[axis] for axis in order], kind).transpose(np.argsort(order))
+        array: Array = _array(memory, [shape[axis] for axis in order], kind).transpose(np.argsort(order))
         self._used[id(array)] = memory
         return array
 
@@ -64,9 +64,13 @@ class TensorPool:
         self._free.append(self._used.pop(id(array)))
 
 
-def cut(count: int, most: int) -> Iterator[tuple[int, int]]:
-    """``count`` things in as few, and as equal, parts of at most ``most`` as possible: start and stop of each."""
+def cut(count: int, most: int, parts_of: int = 1) -> Iterator[tuple[int, int]]:
+    """``count`` things in few, and equal, parts of at most ``most``: start and stop of each.
+
+    The number of parts is a multiple of ``parts_of`` where there are that many things.
+    """
     parts = -(-count // most)
+    parts = min(count, -(-parts // parts_of) * parts_of)
     for i in range(parts):
         yield count * i // parts, count * (i + 1) // parts
 

@@ -23,9 +23,10 @@ def conv_add_relu(other: tuple[int, ...] = (1, 24, 1, 1)) -> Any:
     return build_main([x, w, b], body)
 
 
-def conv_of(kernel: int = 1, groups: int = 1) -> Any:
-    """One conv2d of 12 channels to 12, with a kernel of that size and so many groups."""
-    x, w = tensor("x", (1, 12, 9, 9)), tensor("w", (12, 12 // groups, kernel, kernel))
+def conv_of(kernel: int | tuple[int, int] = 1, groups: int = 1) -> Any:
+    """One conv2d of 12 channels to 12, with so many groups and a kernel of that size: a side, or rows and columns."""
+    sides = (kernel, kernel) if isinstance(kernel, int) else kernel
+    x, w = tensor("x", (1, 12, 9, 9)), tensor("w", (12, 12 // groups, *sides))
     return build_main([x, w], lambda emit: op.nn.conv2d(x, w, groups=groups))
 
 

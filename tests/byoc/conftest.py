@@ -8,8 +8,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from npu_kit.byoc.host import build_executable
-from npu_kit.byoc.watch import ROOT_ATTRIBUTE
+from npu_kit.byoc.patterns.watch import ROOT_ATTRIBUTE
+from npu_kit.byoc.run.host import build_executable
 
 
 @pytest.fixture(scope="session")

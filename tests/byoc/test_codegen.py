@@ -14,9 +14,10 @@ from tvm.relax.transform import FuseOpsByPattern, MergeCompositeFunctions, RunCo
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from npu_kit.byoc import codegen, packed, runner
-from npu_kit.byoc.callback import guarded
-from npu_kit.byoc.package import Package, Settings, digest_constants, key_of, package_from_json
+from npu_kit.byoc.codegen import generate, library
+from npu_kit.byoc.run import regions
+from npu_kit.byoc.run.callback import guarded
+from npu_kit.byoc.run.region_text import Package, Settings, digest_constants, key_of, package_from_json
 from npu_kit.errors import ExecutionError, GraphError, InputError, PartitionError, PlanError, SpecError
 from npu_kit.graph.serialize import to_json
 from npu_kit.hw.presets import load_spec, save_spec
@@ -125,7 +126,7 @@ def generate_only_region(mod, settings=None, **how):
     parts = partition(mod, **how)
     functions = (f for f in parts.functions.values() if isinstance(f, relax.Function))
     (function,) = (f for f in functions if "Codegen" in (f.attrs or {}))
-    return codegen.generate(function, settings or Settings(load_spec("example")))
+    return generate.generate(function, settings or Settings(load_spec("example")))
 
 
 @pytest.fixture
@@ -135,15 +136,15 @@ def matrices(rng):
 
 @pytest.fixture
 def executed(monkeypatch):
-    """What ``runner`` hands to ``execute``, in order: (plan, arguments, outputs, mode)."""
+    """What ``regions`` hands to ``execute``, in order: (plan, arguments, outputs, mode)."""
     calls = []
-    real = runner.execute
+    real = regions.execute
 
     def record(plan, arguments, outputs, *, mode):
         calls.append((plan, list(arguments), list(outputs), mode))
         return real(plan, arguments, outputs, mode=mode)
 
-    monkeypatch.setattr(runner, "execute", record)
+    monkeypatch.setattr(regions, "execute", record)
     return calls
 
 
@@ -210,12 +211,12 @@ def test_default_options(matrices, executed):
         ({"spec": 3}, PartitionError, "option spec of example_npu: it is 3"),
         ({"spec": "exmaple"}, SpecError, "no preset 'exmaple'"),
         ({"power_mode": "turbo"}, SpecError, "no power mode 'turbo'"),
-        ({"mode": "slow"}, PlanError, "no mode 'slow': a region runs in one of: fast, step"),
+        ({"mode": "slow"}, ExecutionError, "no mode 'slow': there are fast and step"),
     ],
 )
 def test_options_that_do_not_exist_are_named(options, error, message):
     with pytest.raises(error, match=message):
-        codegen.read_options(options)
+        generate.read_options(options)
 
 
 def test_a_wrong_option_keeps_its_message_through_run_codegen():
@@ -225,8 +226,8 @@ def test_a_wrong_option_keeps_its_message_through_run_codegen():
 
 @pytest.mark.parametrize("tile", [None, 16, (8, 16)])
 def test_options_written_are_read_back(tile):
-    settings = Settings(load_spec("example").replace(name="other"), tile, "low_power", "step")
-    assert codegen.read_options(codegen.write_options(settings)) == settings
+    settings = Settings(load_spec("example").replace(name="other", tile=tile), "low_power", "step")
+    assert generate.read_options(generate.write_options(settings)) == settings
 
 
 def test_a_region_that_does_not_fit_fails_when_it_is_compiled():
@@ -238,18 +239,18 @@ def test_a_region_that_does_not_fit_fails_when_it_is_compiled():
 def test_a_long_text_is_handed_over_once(matrices, monkeypatch):
     x, w = matrices
     loads = []
-    real = runner.load
-    monkeypatch.setattr(packed, "MAX_INLINE_BYTES", 0)
+    real = regions.load
+    monkeypatch.setattr(library, "MAX_INLINE_BYTES", 0)
     load = guarded(lambda key, text: (loads.append(key), real(key, text))[1])
-    tvm.register_global_func(runner.LOAD, load, override=True)
+    tvm.register_global_func(regions.LOAD, load, override=True)
     try:
         vm = machine(build(MatmulRelu, {"tile": 24}))
-        runner._regions.clear()  # as in a process that loads a library
+        regions._regions.clear()  # as in a process that loads a library
         for _ in range(3):
             np.testing.assert_allclose(call(vm, x, w).numpy(), np.maximum(x @ w, 0), atol=1e-5)
     finally:
-        tvm.register_global_func(runner.LOAD, guarded(real), override=True)
-    assert len(loads) == 1 and set(runner._regions) == set(loads)
+        tvm.register_global_func(regions.LOAD, guarded(real), override=True)
+    assert len(loads) == 1 and set(regions._regions) == set(loads)
 
 
 def test_inputs_are_read_only_views_and_outputs_are_written_in_place(executed, rng):
@@ -276,30 +277,30 @@ def test_a_wrong_number_of_arguments_is_counted_before_anything_is_read(matrices
     code = generate_only_region(MatmulRelu).code
     x, w = map(tvm.runtime.tensor, matrices)
     with pytest.raises(RuntimeError, match=r"InputError: region .* got 2 arguments: it takes 3, outputs included"):
-        packed.build_library([code])[code.symbol](x, w)
+        library.build_library([code])[code.symbol](x, w)
 
 
 def test_constants_that_never_came_raise(rng):
     region = generate_only_region(layers(4)[0], bind_constants=True)
-    library = packed.build_library([region.code])
+    built = library.build_library([region.code])
     x, out = (tvm.runtime.tensor(np.zeros((2, 4), "float32")) for _ in range(2))
     with pytest.raises(RuntimeError, match=r"ExecutionError: region .* its 2 constants were never handed to the kit"):
-        library[region.code.symbol](x, out)
+        built[region.code.symbol](x, out)
 
 
 def test_constants_of_another_model_raise():
     region = generate_only_region(layers(5)[0], bind_constants=True)
     wrong = [tvm.runtime.tensor(np.ones((4, 4), "float32")) for _ in region.constants]
-    assert runner.set_constants(region.code.key, wrong) == 0
+    assert regions.set_constants(region.code.key, wrong) == 0
     x = tvm.runtime.tensor(np.zeros((2, 4), "float32"))
     with pytest.raises(ExecutionError, match="its constants are not those it was compiled with"):
-        runner.run(region.code.key, region.code.text, x, x)
+        regions.run(region.code.key, region.code.text, x, x)
 
 
 def test_a_damaged_text_raises(matrices):
     code = generate_only_region(MatmulRelu).code
     with pytest.raises(GraphError, match="a region is damaged: its text has sha256"):
-        runner.load(code.key, code.text.replace("relu", "tanh"))
+        regions.load(code.key, code.text.replace("relu", "tanh"))
 
 
 def test_the_key_covers_graph_constants_and_settings():
@@ -308,7 +309,7 @@ def test_the_key_covers_graph_constants_and_settings():
     assert generate_only_region(layers(6)[0], bind_constants=True).code == base
     others = [
         generate_only_region(layers(7)[0], bind_constants=True),
-        generate_only_region(layers(6)[0], Settings(spec, tile=16), bind_constants=True),
+        generate_only_region(layers(6)[0], Settings(spec.replace(tile=16)), bind_constants=True),
         generate_only_region(layers(6)[0], Settings(spec, mode="step"), bind_constants=True),
         generate_only_region(layers(6)[0], Settings(spec, power_mode="low_power"), bind_constants=True),
         generate_only_region(layers(6)[0], Settings(spec.replace(name="other")), bind_constants=True),
@@ -318,13 +319,13 @@ def test_the_key_covers_graph_constants_and_settings():
 
 
 def test_a_package_reads_back_and_is_ascii():
-    settings = Settings(load_spec("example"), (8, 16), mode="step")
+    settings = Settings(load_spec("example").replace(tile=(8, 16)), mode="step")
     region = generate_only_region(layers(8)[0], settings, bind_constants=True)
     text = region.code.text
     package = package_from_json(text)
     assert text.isascii() and "\0" not in text
     assert package.to_json() == text and key_of(text) == region.code.key
-    assert package.graph == region.graph and package.settings.tile == (8, 16)
+    assert (package.graph, package.settings) == (region.graph, settings)
     assert package.constants_sha256 == digest_constants(region.constants.values())
 
 
@@ -377,24 +378,24 @@ def test_upstreams_runtime_name_takes_constants_from_a_loader(rng):
 def test_upstreams_runtime_name_wants_the_constants_of_the_graph():
     region = generate_only_region(layers(9)[0], bind_constants=True)
     with pytest.raises(GraphError, match=r"the graph has const_.* and other were given"):
-        codegen.create_runtime("my_region", to_json(region.graph), ["other"])
+        generate.create_runtime("my_region", to_json(region.graph), ["other"])
 
 
 def test_one_bare_graph_cannot_have_two_sets_of_constants():
     region = generate_only_region(layers(10)[0], bind_constants=True)
-    key, _, _ = runner.add(Package(region.graph, Settings(load_spec("example")), ""))
+    key, _, _ = regions.add(Package(region.graph, Settings(load_spec("example")), ""))
     values = list(region.constants.values())
-    assert runner.set_constants(key, [tvm.runtime.tensor(value) for value in values]) == 0
-    assert runner.set_constants(key, [tvm.runtime.tensor(value) for value in values]) == 0
+    assert regions.set_constants(key, [tvm.runtime.tensor(value) for value in values]) == 0
+    assert regions.set_constants(key, [tvm.runtime.tensor(value) for value in values]) == 0
     with pytest.raises(ExecutionError, match="the same graph is in use with other constants"):
-        runner.set_constants(key, [tvm.runtime.tensor(value + 1) for value in values])
+        regions.set_constants(key, [tvm.runtime.tensor(value + 1) for value in values])
 
 
 def test_a_tensor_of_another_shape_is_refused():
     code = generate_only_region(MatmulRelu).code
     x, w, out = (tvm.runtime.tensor(np.zeros(shape, "float32")) for shape in ((3, 4), (4, 8), (2, 8)))
     with pytest.raises(InputError, match=r"x .* must be 2x4 float32, it is 3x4 float32"):
-        runner.run(code.key, code.text, x, w, out)
+        regions.run(code.key, code.text, x, w, out)
 
 
 def test_a_plain_machine_names_class_operation_and_composite():
@@ -416,7 +417,7 @@ def test_a_plain_machine_keeps_three_classes(matrices, monkeypatch, kind):
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(runner, "execute", fail)
+        patched.setattr(regions, "execute", fail)
         with pytest.raises(kind, match=rf"{kind.__name__}: .*from the kernel.*; in step 3") as caught:
             call(vm, *matrices)
     assert "fail" in [frame.name for frame in caught.traceback]

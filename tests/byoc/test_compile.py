@@ -16,9 +16,9 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import npu_kit
-from npu_kit.byoc import runner
-from npu_kit.byoc.host import build_for_host
-from npu_kit.errors import InputError, PlanError, SpecError, UnsupportedError
+from npu_kit.byoc.run import regions
+from npu_kit.byoc.run.host import build_for_host
+from npu_kit.errors import ExecutionError, InputError, SpecError, UnsupportedError
 
 
 @I.ir_module
@@ -150,6 +150,20 @@ def test_operand_order_survives(rng):
         np.testing.assert_allclose(compiled.run(a, b), b - a @ b, atol=1e-5)
 
 
+def test_the_tile_is_that_of_the_machine_which_the_checks_ask(make_model):
+    """A tile of 32 does not fit this L1: refused to the host, as if the machine had had that tile from the start."""
+    inputs = {"a": ((64, 512), "float32"), "b": ((512, 64), "float32")}
+    model = make_model(lambda builder, a, b: relax.op.matmul(a, b), **inputs)
+    spec = npu_kit.load_spec("example").replace(tile=8, capacity_bytes={"L1": 24 * 1024})
+    assert npu_kit.compile(model, spec).partition.report.counts == {"npu": 1, "host": 0}
+    compiled = npu_kit.compile(model, spec, tile=32)
+    wanted = npu_kit.partition(model, spec.replace(tile=32))
+    assert compiled.partition.report == wanted.report and compiled.partition.spec == wanted.spec
+    assert [refusal.rule for _, refusal in wanted.report[0].refusals[-1:]] == ["memory"]
+    x, y = (np.random.default_rng(0).standard_normal(shape).astype("float32") for shape in ((64, 512), (512, 64)))
+    np.testing.assert_allclose(compiled.run(x, y), x @ y, atol=1e-4)
+
+
 def test_tile_power_mode_and_spec_reach_the_plan(x):
     mod, reference = dense(2)
     spec = npu_kit.load_spec("example").replace(name="mine")
@@ -162,7 +176,7 @@ def test_tile_power_mode_and_spec_reach_the_plan(x):
 
 @pytest.mark.parametrize(
     ("options", "error"),
-    [({"mode": "slow"}, PlanError), ({"power_mode": "turbo"}, SpecError), ({"spec": "exmaple"}, SpecError)],
+    [({"mode": "slow"}, ExecutionError), ({"power_mode": "turbo"}, SpecError), ({"spec": "exmaple"}, SpecError)],
 )
 def test_options_that_do_not_exist_are_refused(options, error):
     with pytest.raises(error):
@@ -198,7 +212,7 @@ def test_inputs_are_never_written_or_shared(monkeypatch):
     def scribble(_plan, arguments, outputs, *, mode):
         arguments[0][...] = 99
 
-    monkeypatch.setattr(runner, "execute", scribble)
+    monkeypatch.setattr(regions, "execute", scribble)
     with pytest.raises(ValueError, match="read-only"):
         compiled.run(x)
     assert x.tolist() == [-1.0, 0.0, 2.0]
@@ -260,7 +274,7 @@ def test_a_subclass_keeps_its_class(x, monkeypatch):
     def fail(*_args, **_options):
         raise np.exceptions.AxisError("from the kernel")
 
-    monkeypatch.setattr(runner, "execute", fail)
+    monkeypatch.setattr(regions, "execute", fail)
     with pytest.raises(np.exceptions.AxisError, match="from the kernel"):
         compiled.run(x)
 
@@ -274,7 +288,7 @@ def test_ctrl_c_in_a_kernel_is_a_keyboard_interrupt_and_the_next_run_is_right(x,
         time.sleep(5)
 
     with monkeypatch.context() as patched:
-        patched.setattr(runner, "execute", interrupt)
+        patched.setattr(regions, "execute", interrupt)
         with pytest.raises(KeyboardInterrupt):
             compiled.run(x)
     np.testing.assert_allclose(compiled.run(x), reference(x), atol=1e-5)

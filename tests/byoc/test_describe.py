@@ -16,6 +16,7 @@ from npu_kit import zoo
 from npu_kit.byoc.describe import describe_partition
 from npu_kit.byoc.partition import partition
 from npu_kit.byoc.report import Partition
+from npu_kit.hw.presets import load_spec
 from npu_kit.render import Diagram, draw, outline
 from npu_kit.render.diagram import verify_diagram
 
@@ -132,6 +133,18 @@ def test_a_refusal_says_first_what_was_found() -> None:
     assert all(note.startswith("refused, dtype: found float64, needs") for note in notes)
     assert len(notes) == 2
     assert any("found float64" in word for word in words(parse(draw(diagram))))
+
+
+def test_of_several_refusals_the_picture_shows_the_one_that_mattered(make_model) -> None:
+    """That a convolution is not depthwise is no loss: that it does not fit L1 is."""
+    model = make_model(
+        lambda builder, x, w: op.nn.conv2d(x, w), x=((1, 4, 6, 6), "float32"), w=((4, 4, 3, 3), "float32")
+    )
+    small = load_spec("example").replace(capacity_bytes={"L1": 64})
+    (row,) = (part := partition(model, small)).report
+    assert row.refusals[0][1].found == "groups=1"
+    (box,) = [box for box in describe_partition(part).boxes if box.kind == "op"]
+    assert box.note.startswith("refused, memory: found") and box.note.split("found ")[1].split(",")[0] in row.reason
 
 
 def test_an_operation_without_a_pattern_says_so(make_model) -> None:

@@ -13,15 +13,16 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 from tvm.relax.dpl import is_op, wildcard
 from tvm.relax.frontend.onnx import from_onnx
-from tvm.relax.transform import FusionPattern, LegalizeOps
+from tvm.relax.transform import FuseOpsByPattern, FusionPattern, LegalizeOps
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+from npu_kit.byoc.model.normalize import prepare
 from npu_kit.byoc.partition import partition
-from npu_kit.byoc.patterns import pattern_table
+from npu_kit.byoc.patterns.table import pattern_table
 from npu_kit.byoc.report import CallReport, Refusal, Report
-from npu_kit.errors import PartitionError, SpecError
+from npu_kit.errors import PartitionError, SpecError, UnsupportedError
 
 op, nn = relax.op, relax.op.nn
 
@@ -363,7 +364,7 @@ def test_inner_function_becomes_part_of_the_model(same_values, x):
 
 
 def test_inner_function_that_captures_a_variable_is_refused():
-    with pytest.raises(PartitionError, match="closure"):
+    with pytest.raises(UnsupportedError, match="closure"):
         partition(Capture)
 
 
@@ -411,10 +412,15 @@ def test_partitioning_twice_is_refused():
             partition(partition(TwoLayers, merge=merge).module)
 
 
+@pytest.mark.parametrize("name", ["lesson.tanh", "tanh", "example_npu", "example_npux.tanh"])
+def test_patterns_of_another_backend_are_refused(name):
+    with pytest.raises(PartitionError, match=f"pattern '{name}': .*the backend, and it must be example_npu"):
+        partition(Forward, patterns=[(name, is_op("relax.tanh")(wildcard()))])
+
+
 def test_regions_of_another_backend_stay(run_on_host, x):
-    other = partition(Forward, patterns=[("other.tanh", is_op("relax.tanh")(wildcard()))])
-    assert [call.pattern for call in other.report] == ["", "other.tanh"]
-    both = partition(other.module)
+    tanh = FuseOpsByPattern([("other.tanh", is_op("relax.tanh")(wildcard()))], annotate_codegen=True)
+    both = partition(tanh(prepare(Forward)))
     assert [call.where for call in both.report] == ["npu", "host"]
     assert "no operator" in both.report[1].reason
     assert {str(f.attrs["Codegen"]) for f in both.module.functions.values() if f.attrs and "Codegen" in f.attrs} == {
@@ -462,6 +468,7 @@ import sys
 import tvm.relax.backend.contrib.example_npu
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
 from tvm.script import ir as I, relax as R
+from npu_kit.byoc.model.normalize import prepare
 from npu_kit.byoc.partition import partition
 
 @I.ir_module
@@ -566,7 +573,7 @@ def test_interrupt_in_a_check_of_the_kit_is_an_interrupt(monkeypatch):
     def interrupted(match, *specific):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("npu_kit.byoc.patterns.check_match", interrupted)
+    monkeypatch.setattr("npu_kit.byoc.patterns.table.check_match", interrupted)
     with pytest.raises(KeyboardInterrupt):
         partition(Forward)
 

@@ -12,7 +12,8 @@ import tvm
 from tvm import relax
 
 import npu_kit
-from npu_kit.byoc import codegen, packed, registration, runner
+from npu_kit.byoc.codegen import generate, library, registration
+from npu_kit.byoc.run import regions
 from npu_kit.errors import ToolError
 
 PAIR = ("relax.ext.example_npu", "runtime.ExampleNPUJSONRuntimeCreate")
@@ -59,7 +60,7 @@ def test_modules_go_on_after_a_reload(kits_own_pair):
     before = npu_kit.compile(mod, bind_constants=True)
     np.testing.assert_allclose(before.run(x), x @ weight, atol=1e-5)
     waiting = npu_kit.compile(relu_of_weights(2)[0], bind_constants=True)
-    for module in (runner, packed, codegen, registration, npu_kit):
+    for module in (regions, library, generate, registration, npu_kit):
         importlib.reload(module)
     np.testing.assert_allclose(before.run(x), x @ weight, atol=1e-5)
     np.testing.assert_allclose(waiting.run(x), x @ relu_of_weights(2)[1], atol=1e-5)

@@ -52,7 +52,38 @@ def test_an_answer_that_raises_is_wrong_and_does_not_stop_the_notebook():
 
     outcome = COUNT.check(broken)
     assert outcome.state == WRONG
-    assert "broken(8, 8) raised ZeroDivisionError: division by zero" in outcome.message
+    assert outcome.message == "tiles.count: broken(8, 8) raised ZeroDivisionError: division by zero"  # and no hint
+
+
+def test_a_forgotten_return_is_told_from_a_stub():
+    def forgets(extent, tile):
+        count = np.zeros(1)
+        count[...] = extent // tile
+
+    def unfinished(extent, tile):
+        count = ...  # the rest
+        return count
+
+    def falls_through(extent, tile): ...  # your code here
+
+    assert COUNT.check(forgets).message == "tiles.count: forgets(8, 8): it returned None: is a return missing?"
+    assert COUNT.check(unfinished).state == NOT_YET
+    assert COUNT.check(falls_through).state == NOT_YET
+
+
+def test_a_case_can_have_a_name():
+    exercise = function_exercise("x.size", len, lambda: [([1],), ([1, 2],)], labels=["one", "two"])
+    assert "half(two): found 1, expected 2" in exercise.check(lambda items: 1).message.replace("<lambda>", "half")
+
+
+def test_an_answer_can_have_to_be_written_into_an_argument():
+    def fill(array):
+        array[...] = 1
+        return array
+
+    exercise = function_exercise("x.fill", fill, lambda: [(np.zeros(3),)], into=0)
+    assert exercise.check(fill)
+    assert "in a new array" in exercise.check(np.ones_like).message
 
 
 def test_an_answer_of_another_kind_is_wrong():

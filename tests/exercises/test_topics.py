@@ -12,9 +12,10 @@ import pytest
 from tvm.relax.dpl import is_op, wildcard
 from tvm.relax.transform import FuseOpsByPattern
 
-from npu_kit.byoc.calls import shape_of
-from npu_kit.byoc.normalize import prepare
-from npu_kit.byoc.patterns import pattern_table
+from npu_kit.byoc.model.calls import shape_of
+from npu_kit.byoc.model.normalize import prepare
+from npu_kit.byoc.patterns.checks import check_bias
+from npu_kit.byoc.patterns.table import pattern_table
 from npu_kit.byoc.report import Refusal
 from npu_kit.exercises import check
 from npu_kit.exercises.exercise import NOT_YET, WRONG
@@ -39,6 +40,25 @@ def swapped(anchor, bias, root):
     return {"anchor": root, "bias": bias, "root": anchor}
 
 
+def written_twice(anchor, bias):
+    return relu_of_add(is_op("relax.nn.conv2d")(wildcard(), wildcard()), bias)
+
+
+def bias_refused_by(*refusals):
+    """A check that is right about which bias to refuse, and gives these reasons."""
+    return lambda match: list(refusals) if check_bias(match) else []
+
+
+def refuse_by_side(axis, rule="attribute"):
+    """A check that looks at one side of the kernel only."""
+
+    def reasons(match):
+        side = shape_of(match.labelled("anchor").args[1])[axis]
+        return [] if side == 1 else [Refusal(rule, "a side of 1", str(side), "")]
+
+    return reasons
+
+
 def refuse_short_shapes(match):
     return [REFUSAL] if len(shape_of(match.labelled("bias"))) < 4 else []
 
@@ -57,7 +77,30 @@ def load_dirty(tile, piece):
     return tile
 
 
-def tiled(load=load, clear_tile=True, clear_chunk=False):
+def load_forgotten(tile, piece):
+    load(tile, piece)
+
+
+def load_elsewhere(tile, piece):
+    return load(np.empty_like(tile), piece)
+
+
+def aside(*tiers):
+    """A product that asks for views, and computes outside of them."""
+
+    def tiled_matmul(a, b, memory):
+        for tier in tiers:
+            memory[tier].view(0, (32, 32), "float32")
+        return np.asarray(a) @ np.asarray(b)
+
+    return tiled_matmul
+
+
+def late_relu(a, b, memory):
+    return np.maximum(tiled()(a, b, memory), 0)
+
+
+def tiled(load=load, clear_tile=True, clear_chunk=False, far_sum=False):
     """The tiled product, right but for what the arguments break."""
 
     def tiled_matmul(a, b, memory, tile=32, chunk=128):
@@ -65,6 +108,8 @@ def tiled(load=load, clear_tile=True, clear_chunk=False):
         near_a = memory["L1"].view(0, (tile, chunk), "float32")
         near_b = memory["L1"].view(near_a.nbytes, (chunk, tile), "float32")
         accumulator = memory["L0"].view(0, (tile, tile), "float32")
+        if far_sum:
+            accumulator = np.empty((tile, tile), np.float32)
         for i, j in product(range(0, a.shape[0], tile), range(0, b.shape[1], tile)):
             here = out[i : i + tile, j : j + tile]
             if clear_tile:
@@ -89,13 +134,21 @@ WRONG_ANSWERS = [
     ("patterns.conv_bias_relu", lambda: (wildcard(), {"anchor": wildcard()}), "'bias' is missing"),
     ("patterns.conv_bias_relu", pattern(lambda anchor, bias: is_op("relax.add")(anchor, bias)), "'root' at relax.add"),
     ("patterns.conv_bias_relu", pattern(relu_of_add, swapped), "'anchor' is at relax.nn.relu"),
-    ("patterns.conv_bias_relu", pattern(lambda a, b: relu_of_add(a, wildcard())), "takes 0 calls"),
+    ("patterns.conv_bias_relu", pattern(lambda a, b: relu_of_add(a, wildcard())), "'bias' is not part"),
+    ("patterns.conv_bias_relu", pattern(written_twice), "'anchor' is not part of the pattern"),
     ("patterns.bias_reasons", lambda match: [], "(1, 24, 16, 16) is taken"),
     ("patterns.bias_reasons", lambda match: [REFUSAL], "(1, 24, 1, 1) is refused"),
     ("patterns.bias_reasons", lambda match: True, "expected a list of Refusal"),
     ("patterns.bias_reasons", refuse_short_shapes, "(24, 1, 1) is refused"),
     ("patterns.bias_reasons", lambda match: match.nothing, "AttributeError"),
+    ("patterns.bias_reasons", bias_refused_by(REFUSAL), "the rule is 'shape', expected 'operand'"),
+    ("patterns.bias_reasons", bias_refused_by(Refusal("operand", "a", "b", ""), REFUSAL), "gives 2 refusals"),
+    ("patterns.bias_reasons", bias_refused_by(Refusal("operand", 1, "b", "")), "needed is 1, expected a text"),
+    ("patterns.bias_reasons", bias_refused_by(Refusal("operand", "a", "", "")), "found is empty"),
     ("patterns.pointwise_reasons", lambda match: [], "a 3x3 kernel is taken"),
+    ("patterns.pointwise_reasons", refuse_by_side(2), "a 1x3 kernel is taken"),
+    ("patterns.pointwise_reasons", refuse_by_side(3), "a 3x1 kernel is taken"),
+    ("patterns.pointwise_reasons", refuse_by_side(2, "dtype"), "the rule is 'dtype', expected 'attribute'"),
     ("patterns.first_wins", 3, "too large"),
     ("patterns.taken_by", "example_npu.conv2d", "is not it"),
     ("partition.cut", fuse_only(one_by_one=True), "has 2 regions, expected 1"),
@@ -110,9 +163,15 @@ WRONG_ANSWERS = [
     ("codegen.constant_nodes", 5, "too small"),
     ("codegen.macs_of", lambda graph: len(graph.kernels), "found 2"),
     ("runtime.tile_count", 6, "too small"),
-    ("runtime.load", lambda tile, piece: piece, "shape"),
+    ("runtime.load", lambda tile, piece: piece, "in a new array"),
+    ("runtime.load", load_forgotten, "is a return missing?"),
     ("runtime.load", load_dirty, "found 7.0, expected 0.0"),
-    ("runtime.tiled_matmul", lambda a, b, memory: a @ b, "nothing was put into L0"),
+    ("runtime.tiled_matmul", lambda a, b, memory: a @ b, "matmul of an array in DRAM"),
+    ("runtime.tiled_matmul", lambda a, b, memory: a.dot(b), "dot of an array in DRAM"),
+    ("runtime.tiled_matmul", lambda a, b, memory: np.einsum("ij,jk", a, b), "einsum of an array in DRAM"),
+    ("runtime.tiled_matmul", aside("L1", "L0"), "no view of L1 holds a piece of a"),
+    ("runtime.tiled_matmul", tiled(load=load_elsewhere), "no view of L1 holds a piece of a"),
+    ("runtime.tiled_matmul", tiled(far_sum=True), "no view of L0 holds a tile of the product"),
     ("runtime.tiled_matmul", tiled(load=load_dirty), "found nan"),
     ("runtime.tiled_matmul", tiled(clear_tile=False), "found nan"),
     ("runtime.tiled_matmul", tiled(clear_chunk=True), "33x300 times 300x7"),
@@ -120,6 +179,8 @@ WRONG_ANSWERS = [
     ("runtime.patches", lambda image, kernel: image, "shape"),
     ("runtime.padded_share", 0.5, "too large"),
     ("runtime.tiled_matmul_relu", tiled(), "expected 0.0"),
+    ("runtime.tiled_matmul_relu", late_relu, "no view of L0 holds a tile of the relu"),
+    ("runtime.tiled_matmul_relu", lambda a, b, memory: np.maximum(aside("L1", "L0")(a, b, memory), 0), "no view of L1"),
 ]
 
 
@@ -147,3 +208,11 @@ def test_a_stub_as_the_lesson_has_it_is_not_done_yet(name, answer):
 
 def test_the_tiled_product_without_faults_is_right():
     assert check("runtime.tiled_matmul", tiled())
+
+
+def test_messages_name_the_model_and_not_its_text():
+    for name in ("partition.places", "codegen.nodes", "codegen.macs_of", "partition.bytes_kept", "start.host_reasons"):
+        message = check(name, lambda anything: anything.nothing).message
+        assert " raised AttributeError" in message
+        assert len(message.partition(" raised ")[0]) < 70
+        assert "Hint" not in message

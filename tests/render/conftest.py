@@ -27,7 +27,7 @@ def conv_plan(spec: NpuSpec) -> Plan:
 
 @pytest.fixture(scope="session")
 def matmul_plan(spec: NpuSpec) -> Plan:
-    """matmul + bias + relu: panels, several passes, ragged in M, N and K."""
+    """matmul + bias + relu: panels, several chunks, ragged in M, N and K."""
     return make_plan(matmul_chain(), spec)
 
 

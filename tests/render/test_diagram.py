@@ -17,12 +17,12 @@ from npu_kit.render import (
     Group,
     bundle_constants,
     collapse,
-    diagram_picture,
     hide_constants,
     outline,
     to_dot,
 )
-from npu_kit.render.diagram_edit import simplify
+from npu_kit.render.diagram import picture as diagram_picture
+from npu_kit.render.diagram.edit import simplify
 from npu_kit.render.dot import DotTimeout, render_dot
 from npu_kit.render.format import shorten
 

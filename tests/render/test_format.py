@@ -9,18 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pictures import HOSTILE_NAMES
 
-from npu_kit.render.axis import ticks
 from npu_kit.render.format import (
     clean,
     format_bytes,
     format_cycles,
-    format_shape,
     format_share,
-    format_short,
     format_value,
     shorten,
 )
 from npu_kit.render.text import fit, text_width, wrap
+from npu_kit.render.timeline_picture import ticks
 
 
 @pytest.mark.parametrize(
@@ -44,9 +42,6 @@ def test_bytes(count: int, words: str) -> None:
 def test_other_numbers() -> None:
     assert format_cycles(1) == "1 cycle"
     assert format_cycles(12345) == "12,345 cycles"
-    assert [format_short(n) for n in (7, 999, 1000, 1250, 999_999, 3_000_000)] == ["7", "999", "1K", "1.2K", "1M", "3M"]
-    assert format_shape(()) == "scalar"
-    assert format_shape((1, 16, 30)) == "1x16x30"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from npu_kit.hw.spec import ENGINE_NAMES, TIER_NAMES
 from npu_kit.render import theme
 from npu_kit.render.theme import Swatch
 
-SWATCHES = [*theme.ENGINES.values(), *theme.TIERS.values(), theme.NPU, theme.HOST, theme.DATA, theme.CONSTANT]
+OTHERS = (theme.NPU, theme.HOST, theme.DATA, theme.CONSTANT, theme.VIEW)
+SWATCHES = [*theme.ENGINES.values(), *theme.TIERS.values(), *OTHERS]
 
 # Linear RGB seen by a dichromat: H. Brettel's projection as simplified by F. Vienot et al., 1999.
 SIGHT = {

@@ -22,8 +22,9 @@ from npu_kit.plan.ir import Plan
 from npu_kit.plan.planner import make_plan
 from npu_kit.plan.program import instructions
 from npu_kit.render import chunk_count, tile_count, tiles
-from npu_kit.render.tile_grid import MAX_SIDE, sample
-from npu_kit.render.tile_scene import output_axes, tile_scene
+from npu_kit.render.tile.axes import output_axes
+from npu_kit.render.tile.grid import MAX_SIDE, sample
+from npu_kit.render.tile.scene import tile_scene
 from npu_kit.trace.events import KINDS
 
 
@@ -68,14 +69,14 @@ def test_operands_move_the_bytes_of_the_forecast(graph: object) -> None:
                     assert operand.nbytes == moved[tile, entry.node], (step.family, operand.name)
 
 
-def test_passes_add_up_to_the_tile(matmul_plan: Plan) -> None:
+def test_chunks_add_up_to_the_tile(matmul_plan: Plan) -> None:
     step = matmul_plan.steps[0]
     assert chunk_count(step) > 1
     whole = tile_scene(matmul_plan, 0, 3)
-    passes = [tile_scene(matmul_plan, 0, 3, chunk) for chunk in range(chunk_count(step))]
+    chunks = [tile_scene(matmul_plan, 0, 3, chunk) for chunk in range(chunk_count(step))]
     for number, operand in enumerate(whole.operands):
         if operand.name in ("x", "w"):
-            assert operand.elements == sum(scene.operands[number].elements for scene in passes)
+            assert operand.elements == sum(scene.operands[number].elements for scene in chunks)
 
 
 def test_the_halo_is_what_a_neighbour_reads_too(conv_plan: Plan) -> None:
@@ -106,6 +107,24 @@ def test_pictures_of_one_step_have_one_size(conv_plan: Plan) -> None:
     """Or everything jumps while a slider moves."""
     roots = [check(tiles(conv_plan, 0, tile)) for tile in range(tile_count(conv_plan.steps[0]))]
     assert len({root.get("viewBox") for root in roots}) == 1
+
+
+def test_many_small_operands_leave_no_large_gap(spec: NpuSpec) -> None:
+    """Those that do not fit beside the grid stand below it, in order, and both columns end at about one height."""
+    b = GraphBuilder()
+    x, weights = b.input((1, 64, 28, 28)), b.input((64, 64, 3, 3))
+    value = b.op("conv2d", x, weights, composite="c#0", padding=(1, 1, 1, 1))
+    value = b.op("add", value, b.input((1, 64, 1, 1)), composite="c#0")
+    b.op("batch_norm", value, *(b.input((64,)) for _ in range(4)), composite="c#0", axis=1)
+    plan = make_plan(b.graph(), spec)
+    root = check(tiles(plan, 0, 3))
+    titles = {t.text: (float(t.get("x", "")), float(t.get("y", ""))) for t in root.iter(f"{SVG}text")}
+    stands = [place for text, place in titles.items() if text and " = " in text]
+    assert len(stands) == 7
+    assert stands == sorted(stands, key=lambda place: (-place[0], place[1]))
+    ends = [max(y for left, y in stands if left == column) for column in {left for left, _ in stands}]
+    assert len(ends) == 2
+    assert float(root.get("height", "")) - min(ends) < 200
 
 
 def test_each_drawn_tile_can_be_found_by_its_number(matmul_plan: Plan) -> None:

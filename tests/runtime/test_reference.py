@@ -278,9 +278,12 @@ def test_avg_pool_is_its_definition_and_tvms(attrs: dict[str, Any], seed: int) -
 
 
 def test_pools_as_onnx_runtime() -> None:
-    pytest.importorskip("onnxruntime")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    version = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
     x = floats(3, 1, 2, 7, 8)
     for ceil_mode, include in itertools.product((False, True), repeat=2):
+        if ceil_mode and include and version < (1, 24):
+            continue  # up to 1.23, the last that Python 3.10 has, it also counts taps beyond the padding
         attrs = dict(pool_size=(3, 2), strides=(2, 3), padding=(1, 0, 2, 1), ceil_mode=ceil_mode)
         onnx_attrs = dict(kernel_shape=[3, 2], strides=[2, 3], pads=[1, 0, 2, 1], ceil_mode=int(ceil_mode))
         assert np.array_equal(run("max_pool2d", [x], **attrs), run_onnx("MaxPool", [x], **onnx_attrs))

@@ -1,25 +1,25 @@
 """Evaluates a sample model in float64, and bounds the error that the same steps may have in the model's own dtypes.
 
-The bound is a running error analysis (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition,
-ch. 3): each step turns the errors of its operands into one of its own and adds its rounding, element by element. u is the unit
-roundoff of a dtype: half the distance of 1 to the next number. Integers have no error, except where a quantized value
-lies so close to the middle between two integers that rounding may go either way. The bound is infinite where nothing
-can be said, for example after an overflow.
+The bound is a running error analysis (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., ch. 3):
+each step turns the errors of its operands into one of its own and adds its rounding, element by element. A unit is the
+unit roundoff of a dtype: half the distance of 1 to the next number. Integers have no error, except where a quantized
+value lies so close to the middle between two integers that rounding may go either way. The bound is infinite where
+nothing can be said, for example after an overflow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
+from float64_windows import avg_pool, convolve, max_pool
 from sample_model import Array, Model, Step
 from scipy.special import erf
 
 UNIT = {"float16": 2.0**-11, "float32": 2.0**-24}
-SMALLEST = {"float16": 2.0**-25, "float32": 2.0**-150}  # half the distance of 0 to the next number
+SMALLEST = {"float16": 2.0**-24, "float32": 2.0**-126}  # below, what is left of a value depends on the implementation
 LARGEST = {"float16": 65504.0, "float32": float(np.finfo(np.float32).max)}
 # exp, tanh and erf of NumPy, of libm and of the polynomials that LLVM code uses are this many units from the real ones.
 TRANSCENDENTAL = 16
@@ -38,11 +38,12 @@ class Approximate:
 class Arithmetic:
     """How one implementation computes."""
 
-    accumulates_in: Mapping[str, str]  # dtype of the operands -> dtype of sums
+    computes_in: Mapping[str, str]  # dtype of the operands -> dtype of sums and of what is inside an operation
+    keeps_small_values: bool  # whether tanh and sigmoid are as exact near 0, relatively, as elsewhere
 
 
-KIT = Arithmetic({"float16": "float32", "float32": "float32"})
-LLVM = Arithmetic({"float16": "float16", "float32": "float32"})
+KIT = Arithmetic({"float16": "float32", "float32": "float32"}, True)
+LLVM = Arithmetic({"float16": "float16", "float32": "float32"}, False)
 
 
 def evaluate(model: Model, arithmetic: Arithmetic) -> list[Approximate]:
@@ -60,8 +61,10 @@ def evaluate(model: Model, arithmetic: Arithmetic) -> list[Approximate]:
 
 def _rounded(step: Step, args: list[Approximate], dtypes: list[str], arithmetic: Arithmetic) -> Approximate:
     """One step: the operation, then the rounding to the dtype of its result."""
-    wide = arithmetic.accumulates_in.get(dtypes[0], "float32")
-    value, error = _RULES[step.op](step, args, UNIT[wide])
+    unit = UNIT[arithmetic.computes_in.get(dtypes[0], "float32")]
+    value, error = _RULES[step.op](step, args, unit)
+    if step.op in ("sigmoid", "tanh") and not arithmetic.keeps_small_values:
+        error = error + TRANSCENDENTAL * unit
     value, error = np.broadcast_to(value, step.shape), np.broadcast_to(error, step.shape)
     has_wrapped = any(arg.has_wrapped for arg in args)
     if step.dtype in UNIT:
@@ -69,7 +72,7 @@ def _rounded(step: Step, args: list[Approximate], dtypes: list[str], arithmetic:
         error = error + UNIT[step.dtype] * (np.abs(value) + error) + SMALLEST[step.dtype]
         error = np.where(np.abs(value) + error < largest, error, np.inf)
         return Approximate(value, np.where(np.isnan(error), np.inf, error), has_wrapped)
-    wrapped = _wrap(value, step.dtype)
+    wrapped = _wrap(value, step.dtype).astype(np.float64)
     # A value that is not known exactly must not come near the place where it would wrap.
     is_safe = (error == 0) | (_wrap(value - error, step.dtype) == value - error) & (wrapped == value)
     is_safe &= (error == 0) | (_wrap(value + error, step.dtype) == value + error)
@@ -79,8 +82,8 @@ def _rounded(step: Step, args: list[Approximate], dtypes: list[str], arithmetic:
 
 def _wrap(value: Array, dtype: str) -> Array:
     bits = np.iinfo(dtype).bits
-    low = 0 if dtype.startswith("u") else -(2.0 ** (bits - 1))
-    return np.where(np.isfinite(value), np.mod(value - low, 2.0**bits) + low, value)
+    low = 0 if dtype.startswith("u") else -(2 ** (bits - 1))
+    return np.where(np.isfinite(value), np.mod(value - low, 2**bits) + low, value)
 
 
 # --- One rule per operation: (step, operands, unit of intermediate sums) -> value and error before the last rounding --
@@ -100,7 +103,10 @@ def _subtract(step: Step, args: list[Approximate], unit: float) -> tuple[Array, 
 
 def _multiply(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
     a, b = args
-    return a.value * b.value, np.abs(a.value) * b.error + np.abs(b.value) * a.error + a.error * b.error
+    error = np.abs(a.value) * b.error + np.abs(b.value) * a.error + a.error * b.error
+    if step.dtype == "int32":  # products that float64 does not hold exactly
+        return a.value.astype(np.int64) * b.value.astype(np.int64), error
+    return a.value * b.value, error
 
 
 def _divide(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
@@ -136,9 +142,7 @@ def _smooth(function: Callable[[Array], Array], slope: float, scale: Callable[[A
     def rule(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
         x = args[0].value
         value = function(x)
-        # In float16 all the way, exp and the sums around it lose what is small: TVM's sigmoid(-12) is 0 there.
-        own = np.maximum(scale(x, value), 1) if unit == UNIT["float16"] else scale(x, value)
-        return value, slope * args[0].error + TRANSCENDENTAL * unit * own
+        return value, slope * args[0].error + TRANSCENDENTAL * unit * scale(x, value)
 
     return rule
 
@@ -163,6 +167,8 @@ def _softmax(step: Step, args: list[Approximate], unit: float) -> tuple[Array, A
 
 def _batch_norm(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
     x, *parameters = args
+    if step.attrs["item"]:
+        return parameters[1 + step.attrs["item"]].value, parameters[1 + step.attrs["item"]].error
     on_axis = [1] * len(step.shape)
     on_axis[step.attrs["axis"]] = -1
     gamma, beta, mean, variance = (parameter.value.reshape(on_axis) for parameter in parameters)
@@ -210,10 +216,9 @@ def _sum_of_products(
 ) -> tuple[Array, Array]:
     a, b = args
     value = contract(a.value, b.value)
-    if step.dtype not in UNIT:
-        error = contract(np.abs(a.value), b.error) + contract(a.error, np.abs(b.value) + b.error)
-        return value, error
     error = contract(np.abs(a.value), b.error) + contract(a.error, np.abs(b.value) + b.error)
+    if step.dtype not in UNIT:
+        return value, error
     size = contract(np.abs(a.value) + a.error, np.abs(b.value) + b.error)
     return value, error + (terms + 2) * unit * size
 
@@ -231,94 +236,23 @@ def _conv(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Arra
     terms = int(np.prod(w.value.shape[1:]))
 
     def contract(data: Array, weights: Array) -> Array:
-        out = _convolve(data, weights, step.attrs)
+        out = convolve(data, weights, step.attrs)
         return out.transpose([["N", "C", *letters].index(letter) for letter in layout])
 
     return _sum_of_products(contract, [x, w], terms, step, unit)
 
 
-def _convolve(x: Array, w: Array, attrs: Mapping[str, Any]) -> Array:
-    """(N, C, ..) and (O, I, ..): every output element is one sum over the window of its group."""
-    windows = _windows(x, w.shape[2:], attrs, 0.0)  # (N, C, out.., taps..)
-    axes = w.ndim - 2
-    groups = attrs["groups"]
-    parts = []
-    for data, weights in zip(np.split(windows, groups, 1), np.split(w, groups, 0), strict=True):
-        contracted = [1, *range(2 + axes, 2 + 2 * axes)]
-        part = np.tensordot(data, weights, (contracted, [1, *range(2, 2 + axes)]))  # (N, out.., O)
-        parts.append(np.moveaxis(part, -1, 1))
-    return np.concatenate(parts, 1)
-
-
-def _windows(x: Array, taps: Sequence[int], attrs: Mapping[str, Any], beyond: float) -> Array:
-    """Every window of (N, C, ..) as (N, C, out.., taps..), padded with ``beyond``."""
-    padding, strides, dilation = attrs["padding"], attrs["strides"], attrs["dilation"]
-    axes = len(taps)
-    x = np.pad(x, [(0, 0), (0, 0), *zip(padding[:axes], padding[axes:], strict=True)], constant_values=beyond)
-    span = [d * (t - 1) + 1 for d, t in zip(dilation, taps, strict=True)]
-    windows = np.lib.stride_tricks.sliding_window_view(x, span, tuple(range(2, 2 + axes)))
-    places = tuple(slice(None, None, s) for s in strides)
-    return windows[(slice(None), slice(None), *places, *(slice(None, None, d) for d in dilation))]
-
-
 def _pool(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
-    attrs, layout = step.attrs, step.attrs["layout"]
+    layout = step.attrs["layout"]
     order = [layout.index(letter) for letter in "NCHW"]
-    x = Approximate(args[0].value.transpose(order), args[0].error.transpose(order))
+    x, errors = args[0].value.transpose(order), args[0].error.transpose(order)
     out_sizes = [step.shape[layout.index(letter)] for letter in "HW"]
-    value, error = (_max_pool if step.op == "max_pool2d" else _avg_pool)(x, out_sizes, attrs, unit)
+    if step.op == "max_pool2d":
+        results = max_pool(x, errors, out_sizes, step.attrs)
+    else:
+        results = avg_pool(x, errors, out_sizes, step.attrs, unit)
     back = ["NCHW".index(letter) for letter in layout]
-    return value.transpose(back), error.transpose(back)
-
-
-def _places(x: Array, out_sizes: Sequence[int], attrs: Mapping[str, Any]) -> Any:
-    """(output row and column, the rows and columns of the padded data that its window sees), hanging over included."""
-    for place in product(*map(range, out_sizes)):
-        yield (
-            place,
-            [
-                [o * s - p + t * d for t in range(taps)]
-                for o, s, p, d, taps in zip(
-                    place, attrs["strides"], attrs["padding"][:2], attrs["dilation"], attrs["pool_size"], strict=True
-                )
-            ],
-        )
-
-
-def _seen(x: Array, lines: Sequence[Sequence[int]]) -> Array:
-    rows, columns = ([i for i in line if 0 <= i < size] for line, size in zip(lines, x.shape[2:], strict=True))
-    return x[:, :, rows][:, :, :, columns]
-
-
-def _max_pool(x: Approximate, out_sizes: Sequence[int], attrs: Any, unit: float) -> tuple[Array, Array]:
-    value = np.empty((*x.value.shape[:2], *out_sizes))
-    error = np.zeros(value.shape)
-    for (row, column), lines in _places(x.value, out_sizes, attrs):
-        seen = _seen(x.value, lines)
-        if seen.size:
-            value[:, :, row, column] = seen.max((2, 3))
-            error[:, :, row, column] = _seen(x.error, lines).max((2, 3))
-        else:  # nothing but padding: a dtype's lowest number, which the strategies avoid asking for
-            value[:, :, row, column], error[:, :, row, column] = 0, np.inf
-    return value, error
-
-
-def _avg_pool(x: Approximate, out_sizes: Sequence[int], attrs: Any, unit: float) -> tuple[Array, Array]:
-    value = np.empty((*x.value.shape[:2], *out_sizes))
-    error = np.zeros(value.shape)
-    pads, sizes = attrs["padding"], x.value.shape[2:]
-    for (row, column), lines in _places(x.value, out_sizes, attrs):
-        if attrs["count_include_pad"]:
-            ends = [size + after for size, after in zip(sizes, pads[2:], strict=True)]
-            counts = [sum(-b <= i < e for i in line) for line, b, e in zip(lines, pads[:2], ends, strict=True)]
-        else:
-            counts = [sum(0 <= i < size for i in line) for line, size in zip(lines, sizes, strict=True)]
-        count = max(1, counts[0] * counts[1])
-        seen, errors = _seen(x.value, lines), _seen(x.error, lines)
-        value[:, :, row, column] = seen.sum((2, 3)) / count
-        spread = (seen[0, 0].size + 2) * unit * (np.abs(seen) + errors).sum((2, 3)) if seen.size else 0
-        error[:, :, row, column] = (errors.sum((2, 3)) + spread) / count
-    return value, error
+    return results[0].transpose(back), results[1].transpose(back)
 
 
 def _moved(function: Callable[[Step, Array], Array]) -> Rule:
@@ -354,5 +288,5 @@ _RULES: Mapping[str, Rule] = {
     "avg_pool2d": _pool,
     "permute_dims": _moved(lambda step, x: x.transpose(step.attrs["axes"])),
     "reshape": _moved(lambda step, x: x.reshape(step.shape)),
-    "second of a pair": lambda step, args, unit: (args[1].value, args[1].error),
+    "tuple": lambda step, args, unit: (args[1].value, args[1].error),
 }

@@ -111,7 +111,7 @@ def conv_relu():
 
 @pytest.fixture(scope="session")
 def long_matmul():
-    """A matmul of 64x300 and 300x64: several passes over the reduction axis for each tile."""
+    """A matmul of 64x300 and 300x64: several chunks of the reduction axis for each tile."""
     a, b, c = (TensorType(shape, "float32") for shape in ((64, 300), (300, 64), (64, 64)))
     return Graph(
         "long_matmul",

@@ -130,11 +130,11 @@ def test_a_tile_or_an_event_is_chosen_in_its_picture(explorer):
     assert explorer.position == explorer._controls["position"].value == 2
 
 
-def test_passes_are_numbered_by_the_computes_of_their_tile(long_matmul):
+def test_chunks_are_numbered_by_the_computes_of_their_tile(long_matmul):
     plan = make_plan(long_matmul, load_spec("example"), tile=16)
     (step,) = plan.steps
     events = in_time(forecast(plan, (0,)))
-    assert chunk_count(step) > 1, "one pass would make this test weak"
+    assert chunk_count(step) > 1, "one chunk would make this test weak"
     for tile in range(tile_count(step)):
         computes = [i for i, e in enumerate(events) if e["tile"] == tile and KINDS[int(e["kind"])] == "compute"]
         assert [moment_of(plan, step, events, i).chunk for i in computes] == list(range(chunk_count(step)))

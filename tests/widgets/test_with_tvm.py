@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import npu_kit
-from npu_kit.byoc.lower import lower
-from npu_kit.byoc.patterns import pattern_table
+from npu_kit.byoc.codegen.lower import lower
+from npu_kit.byoc.patterns.table import pattern_table
 from npu_kit.zoo import build
 from npu_kit_widgets import GraphExplorer, PartitionExplorer, PatternExplorer
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import npu_kit
-from npu_kit.byoc.host import build_for_host
+from npu_kit.byoc.run.host import build_for_host
 from npu_kit.zoo import probes, random_arguments
 
 COMPUTED = {

@@ -10,6 +10,8 @@ import traitlets
 
 from npu_kit_widgets.svg_view import SvgView
 
+L1_SIZES = tuple(kb * 1024 for kb in (2, 4, 8, 16, 32, 64, 128, 256))  # to try, beside the machine's own
+
 _WHOLE_LABEL = {"description_width": "initial"}
 
 

@@ -37,7 +37,7 @@ class GraphExplorer(View):
         Args:
             partition: a partitioned model.
             lower: turns a region's function and symbol into a Graph, or into a pair that begins with one:
-                ``npu_kit.byoc.lower.lower``.
+                ``npu_kit.byoc.codegen.lower.lower``.
 
         Raises:
             TypeError: ``lower`` cannot be called.
@@ -53,7 +53,7 @@ class GraphExplorer(View):
         self._drawn = ""  # label of the region in the picture
         self._status, self._text = text_box(), text_box()
         self._picture = SvgView(height="560px", framed=False)  # the renderer frames the nodes
-        first = _most_telling(tuple(self._calls.values()))
+        first = _first_of_largest_composite(tuple(self._calls.values()))
         chooser = dropdown("call", [(call_title(call), span) for span, call in self._calls.items()], first)
         super().__init__(
             "What does one call of the model become in the JSON graph?",
@@ -143,7 +143,7 @@ def _sentence(call: CallReport, ids: tuple[int, ...]) -> str:
     return f"{what} becomes node {numbers} of {call.region}, in composite {call.composite}."
 
 
-def _most_telling(calls: tuple[CallReport, ...]) -> str:
+def _first_of_largest_composite(calls: tuple[CallReport, ...]) -> str:
     """The span of the first call in the composite with the most calls; of the first call if none is on the NPU."""
     sizes: dict[tuple[str, str], int] = {}
     for call in calls:

@@ -11,6 +11,7 @@ from npu_kit.hw import NpuSpec, load_spec
 from npu_kit.render import Diagram, Picture, bundle_constants, draw
 from npu_kit.render.format import format_bytes, number_of
 from npu_kit_widgets.controls import (
+    L1_SIZES,
     check_callable,
     check_mapping,
     checkbox,
@@ -28,7 +29,6 @@ from npu_kit_widgets.view import View
 if TYPE_CHECKING:
     from npu_kit.byoc.report import CallReport, Partition
 
-L1_SIZES = tuple(kb * 1024 for kb in (4, 8, 16, 32, 64, 128, 256))  # to try; the machine's own is always among them
 FIRST_L1 = 16 * 1024  # too small for a tile of a convolution with many channels, so something is refused
 
 
@@ -124,7 +124,7 @@ class PartitionExplorer(View):
         self._picture.show(picture, choices=[call.span for call in calls])
         self._call.options = (("none", ""), *((call_title(call), call.span) for call in calls))
         spans = [call.span for call in calls]
-        self.selected = kept if kept in spans else _most_telling(calls)
+        self.selected = kept if kept in spans else _first_refused(calls)
         self._tell()
 
     def _tell(self) -> None:
@@ -155,7 +155,7 @@ def _summary(partition: Partition) -> str:
     return f"{partition.report.summary}{because} {partition.merge_reason}"
 
 
-def _most_telling(calls: tuple[CallReport, ...]) -> str:
+def _first_refused(calls: tuple[CallReport, ...]) -> str:
     """The span of a call that was refused and stays on the host, else of one on the host, else of the first."""
     ranked = sorted(calls, key=lambda call: (call.is_on_npu, not call.refusals))
     return ranked[0].span if ranked else ""

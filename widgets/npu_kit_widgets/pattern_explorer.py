@@ -125,7 +125,7 @@ class PatternExplorer(View):
         self._status.value = status(summary + before)
         self._order.value = _order_markup(calls, names)
         self._picture.show(picture, choices=[call.span for call in calls])
-        self.selected = _most_telling(calls)
+        self.selected = _first_refused_or_fused(calls)
         self._tell()
 
     def _tell(self) -> None:
@@ -203,7 +203,7 @@ def _order_markup(calls: Sequence[CallReport], names: Sequence[str]) -> str:
     return paragraph(f"Of {len(names)} patterns, in this order, these took something: {', '.join(items)}.", "quiet")
 
 
-def _most_telling(calls: Sequence[CallReport]) -> str:
+def _first_refused_or_fused(calls: Sequence[CallReport]) -> str:
     """The span of a call that was refused, else of one that nothing took, else of one in the largest composite."""
     sizes = Counter((call.region, call.composite) for call in calls)
     ranked = sorted(calls, key=lambda c: (not c.refusals or c.is_on_npu, c.is_on_npu, -sizes[c.region, c.composite]))

@@ -15,8 +15,10 @@ from npu_kit.hw import NpuSpec, load_spec
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.render import chunk_count, memory_map, tile_count, tiles, timeline
 from npu_kit.render.format import format_bytes, format_count
+from npu_kit.render.names import node_names, step_titles
 from npu_kit.trace.events import KINDS, Events
 from npu_kit_widgets.controls import (
+    L1_SIZES,
     check_callable,
     dropdown,
     require_one_of,
@@ -26,10 +28,9 @@ from npu_kit_widgets.controls import (
 )
 from npu_kit_widgets.markup import status
 from npu_kit_widgets.svg_view import SvgView
-from npu_kit_widgets.tile_moment import moment_of, node_names, tile_sentence
+from npu_kit_widgets.tile_moment import moment_of, tile_sentence
 from npu_kit_widgets.view import View
 
-L1_SIZES = tuple(kb * 1024 for kb in (2, 4, 8, 16, 32, 64, 128, 256))  # to try; the machine's own is among them too
 FIRST_TILE = 16
 MAX_EVENTS = 10_000  # forecasting takes 20 microseconds an event; more would make a slider lag
 WINDOW = 60  # events of the timeline drawn at a time
@@ -136,7 +137,7 @@ class TileExplorer(View):
         step = plan.steps[index]
         events = in_time(self._forecast(plan, (index,))) if event_bound(step) <= MAX_EVENTS else None
         memory = memory_map(plan, index)
-        options = tuple((f"{s.index}: {step_name(plan, s)}", s.index) for s in plan.steps)
+        options = tuple((f"{i}: {title}", i) for i, title in enumerate(step_titles(plan, with_composite=True)))
         self._is_moving_itself = True
         try:
             self.plan, self._events = plan, events
@@ -199,11 +200,6 @@ class TileExplorer(View):
         return _require_within("position", proposal["value"], 0, self._controls["position"].max)
 
 
-def step_name(plan: Plan, step: Step) -> str:
-    """``conv2d + batch_norm + relu``."""
-    return " + ".join(plan.graph.nodes[n].name if plan.graph.nodes[n].is_kernel else "copy" for n in step.nodes)
-
-
 def in_time(events: Events) -> Events:
     """The events in the order in which they start, so that the position is a walk through time."""
     return events[np.argsort(events["start"], kind="stable")]
@@ -212,12 +208,12 @@ def in_time(events: Events) -> Events:
 def event_bound(step: Step) -> int:
     """At least as many events as ``step`` has.
 
-    Per pass a load of each operand, a compute, and a partial sum that comes and goes; per tile what ends it.
+    Per chunk a load of each operand, a compute, and a partial sum that comes and goes; per tile what ends it.
     """
     beside = sum(operand is not None for operands in step.epilogue_operands for operand in operands)
     stages = 3 if step.family == "softmax" else 1
-    per_pass = stages * (len(step.operands) + 1) + 2
-    per_tile = chunk_count(step) * per_pass + beside + len(step.epilogue_operands) + 2
+    per_chunk = stages * (len(step.operands) + 1) + 2
+    per_tile = chunk_count(step) * per_chunk + beside + len(step.epilogue_operands) + 2
     return len(step.prefetch) + tile_count(step) * per_tile
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from npu_kit.plan.geometry import problem_of
-from npu_kit.plan.ir import Operand, Plan, Step
+from npu_kit.plan.ir import Plan, Step
 from npu_kit.render import chunk_count, tile_count
-from npu_kit.render.format import format_count, format_cycles, number_of, shorten
-from npu_kit.render.operand_boxes import letters_of
-from npu_kit.render.tile_scene import output_axes
+from npu_kit.render.format import format_count, format_cycles, number_of
+from npu_kit.render.names import node_names
+from npu_kit.render.tile.axes import letters_of, output_axes
 from npu_kit.trace.events import CAUSES, ENGINES, KINDS, TIERS, Events
 
 
@@ -20,7 +20,7 @@ class Moment:
     """What happens at one position."""
 
     tile: int  # number of the output tile, in loop order; the first one for what comes before all tiles
-    chunk: int | None  # the pass over the reduction axes, None where it is about the whole tile
+    chunk: int | None  # of the reduction axes, None where it is about the whole tile
     sentence: str
 
 
@@ -45,7 +45,7 @@ def moment_of(plan: Plan, step: Step, events: Events, position: int) -> Moment:
 
 def _what_happens(plan: Plan, step: Step, event: Events, chunk: int | None) -> str:
     """What the engine does, to which tile, with how many bytes between which tiers."""
-    tile, passes = int(event["tile"]), chunk_count(step)
+    tile, chunks = int(event["tile"]), chunk_count(step)
     where = f"tile {_of(tile, step)} ({tile_spans(plan, step, tile)})" if tile >= 0 else ""
     name = node_names(plan, step).get(int(event["node"]), "a tensor")
     nbytes, macs = int(event["nbytes"]), int(event["macs"])
@@ -58,8 +58,8 @@ def _what_happens(plan: Plan, step: Step, event: Events, chunk: int | None) -> s
     if kind == "load":
         return f"loads {name} for {where}: {moving}"
     if kind == "compute":
-        of_pass = f", pass {chunk} of {passes}" if chunk is not None and passes > 1 else ""
-        return f"computes {where}{of_pass}, {reading}"
+        of_chunk = f", chunk {chunk} of {chunks}" if chunk is not None and chunks > 1 else ""
+        return f"computes {where}{of_chunk}, {reading}"
     if kind == "epilogue":
         return f"applies {name} to {where}" + (f", {reading}" if nbytes else "")
     if kind == "store":
@@ -94,26 +94,8 @@ def tile_spans(plan: Plan, step: Step, tile: int) -> str:
     return ", ".join(spans) or "one element"
 
 
-def node_names(plan: Plan, step: Step) -> dict[int, str]:
-    """Short names of the nodes that a step moves or computes: constants are named after content, so by their role."""
-    named: dict[int, str] = {node: plan.graph.nodes[node].name for node in step.nodes}
-    for operand in step.operands:
-        named.setdefault(operand.entry.node, _operand_name(plan, operand, f"constant {operand.name}"))
-    for number, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
-        for position, beside in enumerate(operands):
-            if beside is not None:
-                role = f"{plan.graph.nodes[number].name} input {position}"
-                named.setdefault(beside.entry.node, _operand_name(plan, beside, role))
-    return named
-
-
-def _operand_name(plan: Plan, operand: Operand, role: str) -> str:
-    node = plan.graph.nodes[operand.entry.node]
-    return role if node.kind == "const" else shorten(node.name, 24)
-
-
 def _chunk(step: Step, events: Events, position: int) -> int | None:
-    """The pass of a compute: how many computes its tile has had before, since passes of a tile run in order."""
+    """The chunk of a compute: how many computes its tile has had before, since chunks of a tile run in order."""
     event, chunks = events[position], chunk_count(step)
     if KINDS[int(event["kind"])] != "compute" or step.family not in ("contraction", "window"):
         return None

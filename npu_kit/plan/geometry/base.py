@@ -69,7 +69,7 @@ def batch_index(shape: tuple[int, ...], batch_shape: tuple[int, ...], flat: int)
     """The place of flat batch index ``flat`` in a tensor whose leading axes ``shape`` broadcast to ``batch_shape``."""
     index = []
     for size in reversed(batch_shape):
-        flat, position = divmod(flat, size)
+        flat, position = divmod(flat, max(1, size))  # a batch of nothing still has the one place of what it shares
         index.append(position)
     aligned = list(reversed(index))[len(batch_shape) - len(shape) :]
     return tuple(

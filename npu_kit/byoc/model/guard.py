@@ -1,0 +1,143 @@
+"""Refuses models that end TVM's process, or that TVM builds without an error and wrong. One place for all of it.
+
+Each rule was seen on the apache-tvm 0.27 wheel; the message says what happens there. Every refusal is UnsupportedError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tvm import relax
+from tvm.ir import IRModule
+
+from npu_kit.byoc.model import calls
+from npu_kit.byoc.model.walk import model_functions, operators_in, walk_calls
+from npu_kit.errors import UnsupportedError
+
+# TVM's passes recurse: an expression nested about 5,000 deep ends the process. A chain of bindings is not nested.
+MAX_DEPTH = 1_000
+
+_DIVISIONS = ("relax.divide", "relax.floor_divide", "relax.mod", "relax.floor_mod")
+_CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
+
+Rule = Callable[[Any], str]  # what happens with this call, "" if nothing does
+
+
+def verify_depth(mod: IRModule) -> None:
+    """Raise UnsupportedError if an expression is nested deeper than ``MAX_DEPTH``; to be called before any pass."""
+    for var, function in mod.functions.items():
+        depth = nesting_depth(function) if isinstance(function, relax.Function) else 0
+        if depth > MAX_DEPTH:
+            raise UnsupportedError(
+                f"an expression in {var.name_hint}",
+                f"it is nested {depth:,} deep, and TVM's passes recurse: the kit stops at {MAX_DEPTH:,}, before the "
+                "process ends",
+                "binding the steps to variables, as BlockBuilder.emit does; a chain of bindings can be of any length.",
+            )
+
+
+def verify_closures(mod: IRModule) -> None:
+    """Raise UnsupportedError if an inner function reads a variable around it; to be called after LambdaLift."""
+    if "relax.make_closure" in operators_in(mod):
+        raise UnsupportedError(
+            "a function inside a function reads a variable of the outer one",
+            "TVM makes a closure of it, and cannot build closures",
+            "that variable as a parameter of the inner function.",
+        )
+
+
+def verify_divisors(mod: IRModule) -> None:
+    """Raise UnsupportedError if an integer is divided by a constant 0: neither side can compute that."""
+    _verify_calls(mod, dict.fromkeys(_DIVISIONS, _check_zero_divisor), "")
+
+
+def verify_host(mod: IRModule) -> None:
+    """Raise UnsupportedError if the part that the host computes holds what TVM builds wrong.
+
+    Args:
+        mod: a partitioned module: what is on the NPU is not looked at.
+    """
+    _verify_calls(mod, _ON_HOST, " on the host")
+
+
+def nesting_depth(function: Any) -> int:
+    """How deep calls stand inside arguments of calls, without recursion; 1 where every value is bound."""
+    depths: dict[Any, int] = {}
+    pending: list[tuple[Any, bool]] = [(function, False)]
+    deepest = 0
+    while pending:
+        expr, is_done = pending.pop()
+        parts = list(_parts(expr))
+        if is_done:
+            own = 1 if isinstance(expr, relax.Call | relax.Tuple | relax.TupleGetItem) else 0
+            depths[expr] = own + max((depths[part] for part in parts), default=0) if own else 0
+            deepest = max(deepest, depths[expr])
+        elif expr not in depths:
+            pending.append((expr, True))
+            pending.extend((part, False) for part in parts if part not in depths)
+    return deepest
+
+
+def _verify_calls(mod: IRModule, rules: Mapping[str, Rule], where: str) -> None:
+    for var, function in model_functions(mod):
+        for call, bound in walk_calls(function):
+            name = calls.relax_name(call)
+            problem = rules[name](call) if name in rules else ""
+            if problem:
+                what = f"{name} of {calls.describe_type(call.ty)}, variable {bound.var.name} of {var.name_hint}{where}"
+                raise UnsupportedError(what, problem, "a model without it, or TVM's own relax.build, at that risk.")
+
+
+def _check_zero_divisor(call: Any) -> str:
+    divisor = calls.constant_value(call.args[1])
+    if not _is_integer(call) or divisor is None or divisor.all():
+        return ""
+    return "an integer is divided by a constant 0, which ends the process in LLVM's code, or fails at build"
+
+
+def _check_division(call: Any) -> str:
+    dtype, divisor = calls.dtype_of(call), calls.constant_value(call.args[1])
+    if not _is_integer(call) or _check_zero_divisor(call):
+        return _check_zero_divisor(call)
+    if divisor is not None and (dtype.startswith("uint") or (divisor != -1).all()):
+        return ""
+    found = "not a constant" if divisor is None else "a constant that holds one"
+    return f"dividing {dtype} by 0, or the lowest {dtype} by -1, ends the process there, and the divisor is {found}"
+
+
+def _is_integer(call: Any) -> bool:
+    return calls.dtype_of(call).startswith(("int", "uint"))
+
+
+def _check_convolution(call: Any) -> str:
+    shape = calls.shape_of(call.args[1])
+    axis = str(call.attrs.kernel_layout).find("I")
+    return "TVM leaves the result of 0 input channels unwritten" if shape and shape[axis] == 0 else ""
+
+
+def _check_pool(call: Any) -> str:
+    sizes = [int(size) for size in (*call.attrs.pool_size, *call.attrs.strides)]
+    return "TVM returns memory it never wrote for a window or stride of 0" if 0 in sizes else ""
+
+
+_ON_HOST: Mapping[str, Rule] = {
+    **dict.fromkeys(_DIVISIONS, _check_division),
+    **dict.fromkeys(_CONVOLUTIONS, _check_convolution),
+    **{f"relax.nn.{kind}_pool{axes}d": _check_pool for kind in ("max", "avg") for axes in (1, 2, 3)},
+}
+
+
+def _parts(expr: Any) -> Iterator[Any]:
+    if isinstance(expr, relax.Function):
+        yield expr.body
+    elif isinstance(expr, relax.SeqExpr):
+        yield from (binding.value for block in expr.blocks for binding in block.bindings)
+        yield expr.body
+    elif isinstance(expr, relax.If):
+        yield from (expr.cond, expr.true_branch, expr.false_branch)
+    elif isinstance(expr, relax.Call | relax.Tuple):
+        operands = expr.args if isinstance(expr, relax.Call) else expr.fields
+        yield from (part for part in operands if isinstance(part, relax.Call | relax.Tuple | relax.TupleGetItem))
+    elif isinstance(expr, relax.TupleGetItem):
+        yield expr.tuple_value

@@ -1,0 +1,225 @@
+"""Rewrites what frontends write into the operators that patterns name, without changing what is computed.
+
+====================================================  ==============================================
+what is found                                         what it becomes
+====================================================  ==============================================
+a movement, comparison, sum or product of constants   the constant
+``call_tir`` of a maximum or minimum (ONNX Clip)      ``relax.maximum``, ``relax.minimum``
+``maximum(x, -inf)``, ``minimum(x, inf)``             ``x``
+``maximum(x, 0)``                                     ``relax.nn.relu(x)``
+a minimum of a maximum by numbers, either way round   ``relax.clip(x, low, high)``, where low <= high
+item 0 of ``relax.nn.dropout``                        its input: at inference it does nothing
+``astype``, ``broadcast_to``, ``reshape`` to the same  their input
+a sum, max or min over a stack (ONNX Sum, Max, Min)   a chain of ``relax.add``, ``maximum``, ``minimum``
+a ``dequantize`` with several readers                 one for each, so that each quantized chain has its own
+====================================================  ==============================================
+
+NaN is out of this: TVM's LLVM code turns a NaN that meets a maximum, minimum or clip into one or the other bound,
+depending on the operand order, where ONNX and the kit propagate it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+from tvm import ir, relax, tirx, topi
+from tvm.ir import IRModule
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from npu_kit.byoc.model.calls import constant_value, dtype_of, shape_of, tensor_type
+from npu_kit.byoc.model.folding import fold
+from npu_kit.byoc.model.walk import model_functions, walk
+
+_MOVES = ("relax.astype", "relax.broadcast_to", "relax.reshape")  # nothing where the type stays
+_REDUCTIONS = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
+_EXTREMA = {"relax.maximum": True, "relax.minimum": False}  # whether the number is a lower bound
+
+
+def rewrite(mod: IRModule) -> IRModule:
+    """The module with the model's functions rewritten; what nothing reads any more is still there."""
+    for var, function in model_functions(mod):
+        mod[var] = _Rewriter(mod, function).visit_expr(function)
+    return relax.transform.CanonicalizeBindings()(mod)
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """max(x, value) where ``is_lower``, else min(x, value)."""
+
+    is_lower: bool
+    x: Any
+    value: int | float
+
+
+@mutator
+class _Rewriter(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: IRModule, function: Any) -> None:
+        super().__init__(mod)
+        self.mod = mod
+        self.shared = _shared_dequantizes(function)
+
+    def visit_tuple_getitem_(self, item: Any) -> Any:
+        visited = self.visit_expr_post_order(item)
+        producer = self.producer(visited.tuple_value)
+        if _is_call(producer, "relax.nn.dropout") and visited.index == 0:
+            return producer.args[0]
+        return visited
+
+    def visit_call_(self, call: Any) -> Any:
+        visited = self.visit_expr_post_order(call)
+        if not isinstance(visited.op, ir.Op):
+            return visited
+        arguments = [
+            self.repeat(new) if isinstance(old, relax.Var) and old in self.shared else self.constant_or_self(new)
+            for old, new in zip(call.args, visited.args, strict=True)
+        ]
+        visited = self.builder_.normalize(
+            relax.Call(visited.op, arguments, visited.attrs, visited.ty_args, visited.span)
+        )
+        folded = fold(visited, tuple(constant_value(argument) for argument in arguments))
+        return self.simplify(visited) if folded is None else folded
+
+    def simplify(self, call: Any) -> Any:
+        if call.op.name == "relax.call_tir":
+            extremum = self.extremum_of(call)
+            call = call if extremum is None else extremum
+        if call.op.name in _MOVES and tensor_type(call) is not None and tensor_type(call) == tensor_type(call.args[0]):
+            return call.args[0]
+        if call.op.name in _REDUCTIONS:
+            call = self.chain_of(call)
+        bound = _bound_of(call)
+        if bound is None:
+            return call
+        if bound.value == (-math.inf if bound.is_lower else math.inf):
+            return bound.x
+        inner = _bound_of(self.producer(bound.x))
+        if inner is not None and inner.is_lower != bound.is_lower:
+            low, high = (bound.value, inner.value) if bound.is_lower else (inner.value, bound.value)
+            if low <= high and math.isfinite(low) and math.isfinite(high):
+                return relax.op.clip(inner.x, low, high)
+        return relax.op.nn.relu(bound.x) if bound.is_lower and bound.value == 0 else call
+
+    def producer(self, expr: Any) -> Any:
+        """The value that ``expr`` stands for, through variables; ``expr`` itself if it is a parameter."""
+        while isinstance(expr, relax.Var):
+            value = self.lookup_binding(expr)
+            if value is None:
+                break
+            expr = value
+        return expr
+
+    def constant_or_self(self, expr: Any) -> Any:
+        value = self.producer(expr)
+        return value if isinstance(value, ir.GenericConst) else expr
+
+    def repeat(self, expr: Any) -> Any:
+        """A new variable bound to the same call."""
+        producer = self.producer(expr)
+        return self.builder_.emit(relax.Call(producer.op, producer.args, producer.attrs, producer.ty_args))
+
+    def chain_of(self, call: Any) -> Any:
+        """A reduction over what a stack has put side by side, as a chain of binary operators; else the call itself."""
+        stack = self.producer(call.args[0])
+        if not _is_call(stack, "relax.stack") or call.attrs.keepdims or not isinstance(stack.args[0], relax.Tuple):
+            return call
+        rank = len(shape_of(call) or ()) + 1
+        axes = [int(axis) % rank for axis in call.attrs.axis or ()]
+        if axes != [int(stack.attrs.axis or 0) % rank] or tensor_type(call) is None:
+            return call
+        first, *others = (self.before_broadcast(field) for field in stack.args[0].fields)
+        operator, chain = _REDUCTIONS[call.op.name], first
+        for number, operand in enumerate(others):
+            left = self.builder_.emit(chain) if number else chain
+            chain = self.builder_.normalize(operator(left, operand))
+        return chain if others and tensor_type(chain) == tensor_type(call) else call
+
+    def before_broadcast(self, expr: Any) -> Any:
+        producer = self.producer(expr)
+        return producer.args[0] if _is_call(producer, "relax.broadcast_to") else expr
+
+    def extremum_of(self, call: Any) -> Any | None:
+        """The Relax operator that a ``call_tir`` computes, if that is a maximum or a minimum.
+
+        By its name too: the ``relu`` of a legalised module is a maximum, and stays what its user made of it.
+        """
+        if not str(call.args[0].name_hint).startswith(("maximum", "minimum")):
+            return None
+        function = self.mod[call.args[0]]
+        stored = _stored_value(function)
+        operands = [self.constant_or_self(field) for field in call.args[1].fields]
+        if not isinstance(stored, tirx.Max | tirx.Min) or not operands or dtype_of(operands[0]) != dtype_of(call):
+            return None
+        others = operands
+        if len(operands) == 1 and isinstance(stored.b, tirx.FloatImm | tirx.IntImm):
+            others = [operands[0], stored.b.value]
+            operands.append(relax.const(stored.b.value, dtype_of(call)))
+        if len(operands) != 2 or not _broadcast_to(operands, shape_of(call)):
+            return None
+        is_maximum = isinstance(stored, tirx.Max)
+        # Equal in structure to what TVM writes for the operator: then it computes the operator.
+        if not tvm_ffi.structural_equal(function, _as_tir(topi.maximum if is_maximum else topi.minimum, others)):
+            return None
+        return self.builder_.normalize((relax.op.maximum if is_maximum else relax.op.minimum)(*operands))
+
+
+def _as_tir(te_function: Any, operands: list[Any]) -> Any:
+    """The TensorIR function that TVM writes for ``te_function`` of tensors like ``operands``, and of numbers."""
+    builder = relax.BlockBuilder()
+    given = [relax.Var("x", operand.ty) if isinstance(operand, ir.Expr) else operand for operand in operands]
+    call = builder.call_te(te_function, *given)  # adds the function to the module that get() returns
+    return builder.get()[call.args[0]]
+
+
+def _stored_value(function: Any) -> Any:
+    """What the innermost statement of a TensorIR function stores, None where loops and blocks hold more than that."""
+    statement = function.body
+    while not isinstance(statement, tirx.BufferStore):
+        inner = getattr(statement, "block", None)
+        statement = getattr(statement, "body", None) if inner is None else inner
+        if statement is None:
+            return None
+    return statement.value
+
+
+def _broadcast_to(operands: list[Any], shape: tuple[int, ...] | None) -> bool:
+    shapes = [shape_of(operand) for operand in operands]
+    known = [given for given in shapes if given is not None]
+    if shape is None or len(known) != len(operands):
+        return False
+    try:
+        return bool(np.broadcast_shapes(*known) == shape)
+    except ValueError:
+        return False
+
+
+def _bound_of(call: Any) -> _Bound | None:
+    if _is_call(call, "relax.nn.relu"):
+        return _Bound(True, call.args[0], 0)
+    if not isinstance(call, relax.Call) or not isinstance(call.op, ir.Op) or call.op.name not in _EXTREMA:
+        return None
+    for x, other in (call.args, reversed(call.args)):
+        value = constant_value(other)
+        if value is not None and value.size == 1 and shape_of(x) == shape_of(call) and not math.isnan(value.item()):
+            return _Bound(_EXTREMA[call.op.name], x, value.item())
+    return None
+
+
+def _shared_dequantizes(function: Any) -> set[Any]:
+    """Variables bound to a dequantize that more than one thing reads."""
+    readers: Counter[Any] = Counter()
+    bound = []
+    for binding in walk(function):
+        if _is_call(binding.value, "relax.dequantize"):
+            bound.append(binding.var)
+        parts = getattr(binding.value, "args", None) or getattr(binding.value, "fields", None) or ()
+        readers.update(part for part in parts if isinstance(part, relax.Var))
+    return {var for var in bound if readers[var] > 1 or not isinstance(var, relax.DataflowVar)}
+
+
+def _is_call(value: Any, name: str) -> bool:
+    return isinstance(value, relax.Call) and isinstance(value.op, ir.Op) and value.op.name == name

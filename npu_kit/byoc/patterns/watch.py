@@ -1,0 +1,97 @@
+"""Watches TVM match patterns: keeps every refusal with its call, and every error with its traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm.relax.transform import FusionPattern
+
+from npu_kit.byoc.model.calls import span_label
+from npu_kit.byoc.patterns.checks import check_cycle
+from npu_kit.byoc.patterns.refusals import collect_refusals
+from npu_kit.byoc.report import Refusal
+from npu_kit.errors import PartitionError
+
+# The attribute of a composite that names its root call. It also keeps two equal composites apart: TVM would let them
+# share one function, and to a learner one of two equal layers would vanish.
+ROOT_ATTRIBUTE = "npu_kit_root"
+
+SAID_NO = Refusal("check", "a check that says yes", "its check said no", "accept(refusals) in the check, to see why")
+
+
+@dataclass
+class Recorder:
+    """What happened while patterns were matched."""
+
+    refusals: dict[str, dict[tuple[str, Refusal], None]] = field(default_factory=dict)  # span label -> in order, once
+    error: BaseException | None = None  # raised by a check of the pattern list
+
+    def of(self, span: str) -> tuple[tuple[str, Refusal], ...]:
+        """(pattern, refusal) of each match whose root is the call at ``span``, in order of matching."""
+        return tuple(self.refusals.get(span, ()))
+
+
+def watch(patterns: Sequence[Any], recorder: Recorder) -> list[FusionPattern]:
+    """The same patterns, with checks that report to ``recorder`` and refuse what would make fusion itself fail.
+
+    Args:
+        patterns: whatever FuseOpsByPattern accepts: FusionPattern objects, or tuples of a name, a pattern and maybe
+            annotations, a check and an attribute getter.
+
+    Raises:
+        PartitionError: an item is neither, or ``patterns`` is no list.
+    """
+    if isinstance(patterns, str | FusionPattern) or not isinstance(patterns, Iterable):
+        raise PartitionError(f"patterns is {type(patterns).__name__}", "a list is needed", "[...] around it.")
+    return [_watch(item, index, recorder) for index, item in enumerate(patterns)]
+
+
+def _watch(item: Any, index: int, recorder: Recorder) -> FusionPattern:
+    name, pattern, labels, check, getter = _parts(item, index)
+    accepted: list[str] = []  # the root of the match that was accepted last: TVM asks for its attributes at once
+
+    def watched_check(context: Any) -> bool:
+        span = span_label(context.matched_expr)
+        try:
+            refusals = check_cycle(context)
+            if not refusals:
+                with collect_refusals() as refusals:
+                    if check is None or check(context):
+                        accepted[:] = [span]
+                        return True
+        except BaseException as error:
+            # TVM turns whatever a check raises into a bare RuntimeError; partition() raises the original.
+            recorder.error = error
+            raise
+        for refusal in refusals or [SAID_NO]:
+            recorder.refusals.setdefault(span, {})[name, refusal] = None
+        return False
+
+    def watched_getter(annotated: Any) -> dict[str, Any]:
+        try:
+            given = dict(getter(annotated)) if getter is not None else {}
+        except BaseException as error:
+            recorder.error = error
+            raise
+        return {**given, ROOT_ATTRIBUTE: accepted[0]}
+
+    return FusionPattern(name, pattern, labels, watched_check, watched_getter)
+
+
+def _parts(item: Any, index: int) -> tuple[str, Any, Any, Callable[[Any], bool] | None, Any]:
+    if isinstance(item, FusionPattern):
+        return str(item.name), item.pattern, item.annotation_patterns, item.check, item.attrs_getter
+    if isinstance(item, tuple) and 2 <= len(item) <= 5:
+        name, pattern, labels, check, getter = item + (None,) * (5 - len(item))
+        try:
+            whole = FusionPattern(name, pattern, labels, check, getter)
+        except (TypeError, ValueError) as error:
+            raise PartitionError(f"patterns[{index}] is no pattern", str(error).strip().splitlines()[-1]) from error
+        return str(whole.name), whole.pattern, whole.annotation_patterns, check, getter
+    raise PartitionError(
+        f"patterns[{index}] is {type(item).__name__}",
+        "a FusionPattern or a tuple (name, pattern, annotations, check) is needed",
+        "None for the kit's own table, or a list as FuseOpsByPattern takes it.",
+    )

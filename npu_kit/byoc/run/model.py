@@ -1,0 +1,101 @@
+"""A built model that takes and gives NumPy arrays."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax, tirx
+
+from npu_kit.byoc.model.calls import describe_type
+from npu_kit.byoc.run.callback import call_through
+from npu_kit.errors import UnsupportedError
+from npu_kit.runtime.inputs import Parameter, admit
+
+Array = NDArray[Any]
+
+
+class RunnableModel:
+    """A model in a runtime module: ``run`` it with arrays.
+
+    Args:
+        module: TVM's runtime module of the built model.
+        entry: the function to call, "main" as a rule.
+        parameters: what it takes, in order.
+    """
+
+    def __init__(self, module: Any, entry: str, parameters: tuple[Parameter, ...]) -> None:
+        self._module, self._entry, self._parameters = module, entry, parameters
+        self._machines = threading.local()
+
+    @property
+    def entry(self) -> str:
+        """The function that ``run`` calls."""
+        return self._entry
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Name, shape and dtype of each array that ``run`` takes."""
+        return self._parameters
+
+    def run(self, *arrays: Any) -> Any:
+        """Compute the model.
+
+        Args:
+            arrays: one NumPy array per parameter. They are copied, never written.
+
+        Returns:
+            one array, or a tuple where the model returns one.
+
+        Raises:
+            InputError: an array does not fit; names the parameter, what is wanted and what was found.
+            ExecutionError: an operation failed on the NPU; names the node. An error of another class, or
+                KeyboardInterrupt, arrives as it was raised.
+        """
+        tensors = [tvm.runtime.tensor(array) for array in admit(arrays, self._parameters)]
+        return _to_arrays(call_through(self._machine()[self._entry], *tensors))
+
+    def _machine(self) -> Any:
+        """This thread's virtual machine: TVM crashes where threads share one."""
+        if not hasattr(self._machines, "machine"):
+            self._machines.machine = relax.VirtualMachine(self._module, tvm.cpu())
+        return self._machines.machine
+
+
+def parameters_of(function: Any) -> tuple[Parameter, ...]:
+    """What a Relax function takes, for ``RunnableModel``.
+
+    Raises:
+        UnsupportedError: a parameter that is not a tensor of known rank and of a dtype that NumPy has.
+    """
+    return tuple(_parameter(var) for var in function.params)
+
+
+def _parameter(var: Any) -> Parameter:
+    type_ = var.ty
+    if not isinstance(type_, relax.TensorType) or not isinstance(type_.shape, relax.ShapeExpr):
+        raise UnsupportedError(
+            f"parameter {var.name} of the model",
+            f"it is {describe_type(type_)}, and the kit runs models that take arrays of known rank",
+            "a main that takes tensors.",
+        )
+    dtype = str(type_.dtype)
+    try:
+        np.dtype(dtype)
+    except TypeError:
+        raise UnsupportedError(
+            f"parameter {var.name} of the model", f"NumPy has no dtype {dtype}", "float32 or float16."
+        ) from None
+    extents = type_.shape.values
+    return Parameter(str(var.name), tuple(int(e) if isinstance(e, tirx.IntImm) else str(e) for e in extents), dtype)
+
+
+def _to_arrays(value: Any) -> Any:
+    if isinstance(value, tvm.runtime.Tensor):
+        return value.numpy()
+    if isinstance(value, tvm.ir.Array | tuple | list):
+        return tuple(_to_arrays(item) for item in value)
+    return value
