@@ -185,7 +185,7 @@ def _clip(attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array) -> 
 
 
 def _sigmoid(attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array) -> Array:
-    return np.divide(1, 1 + np.exp(_side_by_side(-x)))
+    return np.asarray(1 / (1 + np.exp(_side_by_side(-x))))
 
 
 def _tanh(attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array) -> Array:

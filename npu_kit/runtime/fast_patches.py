@@ -136,5 +136,5 @@ class Patches:
         """Windows (K, G, B, Y * y, X * x, KH, KW, c) as (K, B, Y, X, G, y, x, KH, KW, c)."""
         y, x = self._shapes.axes["y"], self._shapes.axes["x"]
         grid = (self._tiles[0], self._tiles[1], y.tile, self._tiles[2], x.tile)
-        split: Array = windows.reshape(*windows.shape[:2], *grid, *windows.shape[5:])
-        return split.transpose(0, 2, 3, 5, 1, 4, 6, 7, 8, 9)
+        split = windows.reshape(*windows.shape[:2], *grid, *windows.shape[5:])
+        return np.transpose(split, (0, 2, 3, 5, 1, 4, 6, 7, 8, 9))

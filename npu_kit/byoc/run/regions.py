@@ -100,6 +100,9 @@ def run_loaded(key: str, *arguments: Any) -> None:
     inputs = [_view(tensor, writable=False) for tensor in tensors[:count]]
     outputs = [_view(tensor, writable=True) for tensor in tensors[count:]]
     constants = _constants_of(key, region.package)
+    if settings.mode != "fast":
+        execute(region.plan, [*inputs, *constants], outputs, mode=settings.mode)
+        return
     if key not in _prepared:
         _prepared[key] = FastPlan(region.plan, constants)
     execute(region.plan, inputs, outputs, mode=settings.mode, prepared=_prepared[key])
