@@ -16,8 +16,10 @@ from npu_kit.plan.geometry import Contraction, Elementwise, Softmax, Window
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis
 
-CHUNK_TARGET = 256  # products summed in one pass through the array: eight tiles deep at 32x32; illustrative
-CHUNK_LIMIT = 256  # 256 products of two uint8 values still sum exactly in float32: 256 * 255 * 255 < 2**24
+# Products summed in one pass through the array: 32 channels of a 3x3 kernel, nine tiles deep at 32x32. Networks have
+# channels by powers of two, so the last chunk is rarely ragged. Illustrative.
+CHUNK_TARGET = 288
+CHUNK_LIMIT = 288  # so many products of two int8 values sum exactly in float32: 288 * 128 * 128 < 2**24
 
 
 def balanced(extent: int, limit: int, multiple: int = 8) -> int:

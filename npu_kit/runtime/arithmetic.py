@@ -9,6 +9,7 @@ integers are computed in int32 and wrapped.
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,10 +23,7 @@ from npu_kit.runtime.erf import erf
 
 Array = NDArray[Any]
 
-# A float dtype that sums products of integers exactly as long as the sum of their absolute values stays below the limit
-# of its significand, and an integer dtype for that sum. The BLAS has these two; NumPy multiplies integer matrices with
-# plain loops, ten times slower or more.
-_EXACT_BELOW = ((np.float32, 2**24, np.int32), (np.float64, 2**53, np.int64))
+_FLOAT, _INTEGER = np.dtype(np.float32), np.dtype(np.int32)
 
 
 class QuantizeWarning(RuntimeWarning):
@@ -34,16 +32,20 @@ class QuantizeWarning(RuntimeWarning):
 
 def compute_dtype(dtype: str) -> np.dtype[Any]:
     """The dtype in which values of ``dtype`` are computed and accumulated: float32 for floats, int32 for integers."""
-    return np.dtype(np.float32 if dtype in FLOATS else np.int32)
+    return _FLOAT if dtype in FLOATS else _INTEGER
 
 
 def to_declared(value: Array, dtype: str) -> Array:
     """``value``, as computed, in the dtype its tensor declares: float16 is rounded to nearest even, integers wrap."""
+    if value.dtype == dtype:
+        return value
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        return value.astype(dtype, copy=False)
+        return value.astype(dtype)
 
 
-def apply_elementwise(name: str, attrs: Mapping[str, Any], inputs: Sequence[Array], out_dtype: str) -> Array:
+def apply_elementwise(
+    name: str, attrs: Mapping[str, Any], inputs: Sequence[Array], out_dtype: str, out: Array | None = None
+) -> Array:
     """One element-wise operation on tiles.
 
     Args:
@@ -53,6 +55,8 @@ def apply_elementwise(name: str, attrs: Mapping[str, Any], inputs: Sequence[Arra
             dtype. gamma, beta, mean and variance of batch_norm, and scale and zero point of quantize, come in a shape
             that broadcasts along the right axis.
         out_dtype: the dtype of the result.
+        out: an array of the inputs' common shape, in the compute dtype of ``out_dtype``, that may be overwritten, such
+            as an input that nothing else needs. It only saves time: the result is what this returns.
 
     Returns:
         an array of the inputs' common shape, in ``out_dtype``.
@@ -66,10 +70,9 @@ def apply_elementwise(name: str, attrs: Mapping[str, Any], inputs: Sequence[Arra
         function = _FUNCTIONS[name]
     except KeyError:
         raise UnsupportedError(f"element-wise operation {name!r}", f"the kit has {', '.join(_FUNCTIONS)}") from None
-    # Contiguous operands: NumPy takes other code paths for strided ones, and exp and tanh then differ in the last bit.
-    ready = [np.ascontiguousarray(_widen(x)).reshape(np.shape(x)) for x in inputs]
     with np.errstate(all="ignore"):
-        return to_declared(np.asarray(function(attrs, out_dtype, *ready)), out_dtype)
+        value = np.asarray(function(attrs, out_dtype, out, *map(_widen, inputs)))
+        return value if value.dtype == out_dtype else value.astype(out_dtype)
 
 
 def multiply_tile(a: Array, b: Array, out_compute_dtype: np.dtype[Any]) -> Array:
@@ -82,14 +85,33 @@ def multiply_tile(a: Array, b: Array, out_compute_dtype: np.dtype[Any]) -> Array
         a, b: tiles in their tensor's dtype. The leading axes broadcast.
         out_compute_dtype: ``compute_dtype`` of the output: float32 or int32.
     """
-    if out_compute_dtype.kind == "f":
-        with np.errstate(all="ignore"):
-            return _product(a, b, np.float32)
-    bound = a.shape[-1] * _largest(a.dtype) * _largest(b.dtype)
-    for exact, limit, integer in _EXACT_BELOW:
-        if bound < limit:
-            return _product(a, b, exact).astype(integer).astype(out_compute_dtype, copy=False)
-    return _product(a, b, np.int32).astype(out_compute_dtype, copy=False)
+    dtype, _ = product_dtype(a.dtype, b.dtype, a.shape[-1])
+    with np.errstate(all="ignore"):
+        product = np.matmul(np.ascontiguousarray(a, dtype=dtype), np.ascontiguousarray(b, dtype=dtype))
+    return to_compute(np.asarray(product), out_compute_dtype)
+
+
+def product_dtype(a: np.dtype[Any], b: np.dtype[Any], depth: int) -> tuple[np.dtype[Any], int]:
+    """The dtype in which tiles of two dtypes are multiplied, and how many products it sums as tiles do.
+
+    Floats are summed in float32, one tile after the other: any number of products. Integers go through the BLAS as
+    floats, in a dtype that holds ``depth`` products exactly, and so in any order: NumPy multiplies integer matrices
+    with plain loops, ten times slower or more.
+    """
+    if a.kind == "f":
+        return np.dtype(np.float32), sys.maxsize
+    largest = _largest(a) * _largest(b)
+    for exact, limit in ((np.float32, 2**24), (np.float64, 2**53)):  # up to which every integer is a value of the float
+        if depth * largest <= limit:
+            return np.dtype(exact), limit // largest
+    return np.dtype(np.int32), sys.maxsize
+
+
+def to_compute(product: Array, out_compute_dtype: np.dtype[Any]) -> Array:
+    """A sum of products in the dtype in which the output is computed; integers wrap."""
+    if product.dtype == np.float64:
+        product = product.astype(np.int64)  # a sum that int32 cannot hold would be undefined in a cast from float
+    return product.astype(out_compute_dtype, copy=False)
 
 
 def check_scale(scale: Array) -> list[str]:
@@ -107,11 +129,8 @@ def check_scale(scale: Array) -> list[str]:
 
 
 def _widen(x: Array) -> Array:
-    return x.astype(np.float32 if x.dtype.kind == "f" else np.int32, copy=False)
-
-
-def _product(a: Array, b: Array, dtype: type) -> Array:
-    return np.asarray(np.matmul(np.ascontiguousarray(a, dtype=dtype), np.ascontiguousarray(b, dtype=dtype)))
+    dtype = _FLOAT if x.dtype.kind == "f" else _INTEGER
+    return x if x.dtype == dtype else x.astype(dtype)
 
 
 def _largest(dtype: np.dtype[Any]) -> int:
@@ -119,18 +138,35 @@ def _largest(dtype: np.dtype[Any]) -> int:
     return max(-lowest, highest)
 
 
-def _larger(a: Any, b: Any) -> Array:
+# Each function below gets the node's attributes, the output's dtype, an array that may be overwritten or None, and the
+# operands in their compute dtype. IEEE arithmetic gives an element the same bits however its neighbours lie in memory;
+# exp and tanh do so only where elements stand side by side.
+
+
+def _add(attrs: Mapping[str, Any], dtype: str, out: Array | None, a: Array, b: Array) -> Array:
+    return np.add(a, b, out=out)
+
+
+def _subtract(attrs: Mapping[str, Any], dtype: str, out: Array | None, a: Array, b: Array) -> Array:
+    return np.subtract(a, b, out=out)
+
+
+def _multiply(attrs: Mapping[str, Any], dtype: str, out: Array | None, a: Array, b: Array) -> Array:
+    return np.multiply(a, b, out=out)
+
+
+def _maximum(attrs: Mapping[str, Any], dtype: str, out: Array | None, a: Array, b: Array) -> Array:
     # np.maximum may return either of 0.0 and -0.0, depending on an element's place in its vector. This never does.
-    return np.asarray(np.where((a > b) | (a != a), a, b))
+    return np.where((a > b) | (a != a), a, b)
 
 
-def _smaller(a: Any, b: Any) -> Array:
-    return np.asarray(np.where((a < b) | (a != a), a, b))
+def _minimum(attrs: Mapping[str, Any], dtype: str, out: Array | None, a: Array, b: Array) -> Array:
+    return np.where((a < b) | (a != a), a, b)
 
 
-def _divide(attrs: Mapping[str, Any], dtype: str, a: Array, b: Array) -> Array:
+def _divide(attrs: Mapping[str, Any], dtype: str, out: Array | None, a: Array, b: Array) -> Array:
     if dtype in FLOATS:
-        return np.asarray(a / b)
+        return np.divide(a, b, out=out)
     if not b.all():
         raise ZeroDivisionError(f"divide: {b.size - np.count_nonzero(b)} of {b.size} {dtype} divisors are 0")
     wide_a, wide_b = a.astype(np.int64), b.astype(np.int64)  # in which -2**31 / -1 exists
@@ -138,47 +174,57 @@ def _divide(attrs: Mapping[str, Any], dtype: str, a: Array, b: Array) -> Array:
     return np.where((wide_a < 0) != (wide_b < 0), -quotient, quotient)
 
 
-def _relu(attrs: Mapping[str, Any], dtype: str, x: Array) -> Array:
-    return np.where(x < 0, x.dtype.type(0), x)
+def _relu(attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array) -> Array:
+    # clip with numbers for bounds is three times faster than np.maximum, and always gives the same zero.
+    return np.asarray(x.clip(x.dtype.type(0), _highest(x.dtype), out=out))
 
 
-def _clip(attrs: Mapping[str, Any], dtype: str, x: Array) -> Array:
+def _clip(attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array) -> Array:
     low, high = x.dtype.type(attrs["min"]), x.dtype.type(attrs["max"])
-    below = np.where(x > high, high, x)
-    return np.where(below < low, low, below)
+    return np.asarray(x.clip(low, max(low, high), out=out))  # TVM's lower bound wins where they cross
 
 
-def _sigmoid(attrs: Mapping[str, Any], dtype: str, x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
+def _sigmoid(attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(_side_by_side(-x))))
 
 
-def _tanh(attrs: Mapping[str, Any], dtype: str, x: Array) -> Array:
-    return np.asarray(np.tanh(x))
+def _tanh(attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array) -> Array:
+    return np.asarray(np.tanh(_side_by_side(x)))
 
 
-def _gelu(attrs: Mapping[str, Any], dtype: str, x: Array) -> Array:
+def _gelu(attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array) -> Array:
     """x times the share of a normal distribution below x (Hendrycks and Gimpel, arXiv:1606.08415)."""
     return 0.5 * x * (1 + erf(x * np.float32(math.sqrt(0.5))))
 
 
-def _gelu_tanh(attrs: Mapping[str, Any], dtype: str, x: Array) -> Array:
+def _gelu_tanh(attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array) -> Array:
     """The tanh form of the same paper, up to 4.7e-4 away from it."""
     inner = np.float32(math.sqrt(2 / math.pi)) * (x + 0.044715 * x * x * x)
-    return np.asarray(0.5 * x * (1 + np.tanh(inner)))
+    return np.asarray(0.5 * x * (1 + np.tanh(_side_by_side(inner))))
 
 
 def _batch_norm(
-    attrs: Mapping[str, Any], dtype: str, x: Array, gamma: Array, beta: Array, mean: Array, var: Array
+    attrs: Mapping[str, Any],
+    dtype: str,
+    out: Array | None,
+    x: Array,
+    gamma: Array,
+    beta: Array,
+    mean: Array,
+    var: Array,
 ) -> Array:
-    out = (x - mean) / np.sqrt(var + np.float32(attrs["epsilon"]))
+    out = np.asarray(np.subtract(x, mean, out=out))
+    out /= np.sqrt(var + np.float32(attrs["epsilon"]))
     if attrs["scale"]:
-        out = out * gamma
+        out *= gamma
     if attrs["center"]:
-        out = out + beta
-    return np.asarray(out)
+        out += beta
+    return out
 
 
-def _quantize(attrs: Mapping[str, Any], dtype: str, x: Array, scale: Array, zero_point: Array) -> Array:
+def _quantize(
+    attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array, scale: Array, zero_point: Array
+) -> Array:
     _require_scale("quantize", scale)
     lowest, highest = integer_range(dtype)
     value = np.rint(x / scale) + zero_point.astype(np.float32)
@@ -192,7 +238,9 @@ def _quantize(attrs: Mapping[str, Any], dtype: str, x: Array, scale: Array, zero
     return np.asarray(np.where(missing, highest, np.clip(value, lowest, highest)).astype(np.int32))
 
 
-def _dequantize(attrs: Mapping[str, Any], dtype: str, x: Array, scale: Array, zero_point: Array) -> Array:
+def _dequantize(
+    attrs: Mapping[str, Any], dtype: str, out: Array | None, x: Array, scale: Array, zero_point: Array
+) -> Array:
     _require_scale("dequantize", scale)
     value = (x - zero_point).astype(np.float32) * scale
     # TVM saturates a float16 result where a plain cast would give infinity.
@@ -205,13 +253,21 @@ def _require_scale(name: str, scale: Array) -> None:
         raise InputError(f"{name} with a scale that arrived at run time", "; ".join(problems), "finite scales above 0")
 
 
+def _side_by_side(x: Array) -> Array:
+    return np.ascontiguousarray(x).reshape(np.shape(x))
+
+
+def _highest(dtype: np.dtype[Any]) -> Any:
+    return dtype.type(np.inf if dtype.kind == "f" else np.iinfo(dtype).max)
+
+
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
-    "add": lambda attrs, dtype, a, b: a + b,
-    "subtract": lambda attrs, dtype, a, b: a - b,
-    "multiply": lambda attrs, dtype, a, b: a * b,
+    "add": _add,
+    "subtract": _subtract,
+    "multiply": _multiply,
     "divide": _divide,
-    "maximum": lambda attrs, dtype, a, b: _larger(a, b),
-    "minimum": lambda attrs, dtype, a, b: _smaller(a, b),
+    "maximum": _maximum,
+    "minimum": _minimum,
     "relu": _relu,
     "clip": _clip,
     "sigmoid": _sigmoid,

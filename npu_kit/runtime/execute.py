@@ -6,7 +6,8 @@ bits and the same counters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,10 @@ from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.schedule import Timeline
 from npu_kit.plan.steps import label
 from npu_kit.plan.storage import place_views
-from npu_kit.runtime.fast import run_fast
+from npu_kit.runtime.fast import FastPlan
 from npu_kit.runtime.memory import OnChipMemory
 from npu_kit.runtime.record import RegionRun, active_traces
-from npu_kit.runtime.step import StepRunner
+from npu_kit.runtime.step import Row, StepRunner
 from npu_kit.trace.counters import Counters
 from npu_kit.trace.events import EVENT_DTYPE
 
@@ -36,15 +37,18 @@ def execute(
     *,
     mode: str = "fast",
     poison: bool = False,
+    prepared: FastPlan | None = None,
 ) -> tuple[Array, ...]:
     """Run one region.
 
     Args:
         plan: from ``make_plan``.
-        arguments: one array per ``plan.graph.arg_nodes``, exact in shape and dtype; they are not modified.
+        arguments: one array per ``plan.graph.arg_nodes``, exact in shape and dtype; they are not modified. Without the
+            constants that ``prepared`` has.
         outputs: one array per head, to be written; allocated if None.
         mode: "fast" or "step".
         poison: in step mode, fill every slot with NaN before it is reused.
+        prepared: of this plan; saves what does not depend on the arguments when the plan runs again in fast mode.
 
     Returns:
         One array per head.
@@ -56,34 +60,23 @@ def execute(
     """
     verify_mode(mode)
     graph = plan.graph
-    tensors = _tensors(graph, arguments)
+    tensors = _tensors(graph, arguments if prepared is None else [*arguments, *prepared.constants])
     results = _outputs(graph, outputs)
     for entry, result in zip(graph.heads, results, strict=True):
         if entry.node not in graph.arg_nodes:
             tensors.setdefault(entry, result)
-    memory = OnChipMemory(plan.spec) if mode == "step" else None
-    counters: list[Counters] = []
-    rows: list[tuple[int, ...]] = []
-    timeline = Timeline()
-    _place(plan, tensors, memory)
-    for step in plan.steps:
-        timeline = Timeline(timeline.end)
-        # A copy reads and writes one entry: the argument, and the place where the region returns it.
-        output = results[graph.heads.index(step.output)] if step.family == "copy" else tensors[step.output]
-        try:
-            if memory is None:
-                counters.append(run_fast(plan, step, tensors, output))
-            else:
-                counted, events = StepRunner(plan, step, tensors, output, memory, timeline, poison=poison).run()
-                counters.append(counted)
-                rows.extend(events)
-        except BaseException as error:
-            _name_step(error, graph, step)
-            raise
-    _repeat_heads(graph, results)
+    recorded: tuple[tuple[Counters, ...], list[Row]] = ((), [])
     traces = active_traces()
+    if mode == "fast":
+        fast = prepared or FastPlan(plan)
+        _run_fast(plan, fast, tensors, results)
+        recorded = (fast.counters() if traces else (), [])
+    else:
+        recorded = _run_steps(plan, tensors, results, poison=poison)
+    _repeat_heads(graph, results)
     if traces:
-        run = RegionRun(plan, mode, tuple(counters), np.array(rows, EVENT_DTYPE))
+        counters, rows = recorded
+        run = RegionRun(plan, mode, counters, np.array(rows, EVENT_DTYPE))
         for trace in traces:
             trace.runs.append(run)
     return tuple(results)
@@ -93,6 +86,37 @@ def verify_mode(mode: str) -> None:
     """Raise ExecutionError if ``mode`` is none of ``MODES``."""
     if mode not in MODES:
         raise ExecutionError(f"no mode {mode!r}", f"there are {' and '.join(MODES)}")
+
+
+def _run_fast(plan: Plan, fast: FastPlan, tensors: dict[Entry, Array], results: Sequence[Array]) -> None:
+    fast.place(tensors)
+    with fast.helper() as helper:
+        for step in fast.steps:
+            with _named(plan.graph, step):
+                fast.run_step(step, tensors, _output(plan.graph, step, tensors, results), helper)
+    fast.collect(results)
+
+
+def _run_steps(
+    plan: Plan, tensors: dict[Entry, Array], results: Sequence[Array], *, poison: bool
+) -> tuple[tuple[Counters, ...], list[Row]]:
+    memory, timeline = OnChipMemory(plan.spec), Timeline()
+    counters: list[Counters] = []
+    rows: list[Row] = []
+    _place(plan, tensors, memory)
+    for step in plan.steps:
+        timeline = Timeline(timeline.end)
+        output = _output(plan.graph, step, tensors, results)
+        with _named(plan.graph, step):
+            counted, events = StepRunner(plan, step, tensors, output, memory, timeline, poison=poison).run()
+        counters.append(counted)
+        rows.extend(events)
+    return tuple(counters), rows
+
+
+def _output(graph: Graph, step: Step, tensors: Mapping[Entry, Array], results: Sequence[Array]) -> Array:
+    """Where a step writes. A copy reads and writes one entry: the argument, and the array that the region returns."""
+    return results[graph.heads.index(step.output)] if step.family == "copy" else tensors[step.output]
 
 
 def _tensors(graph: Graph, arguments: Sequence[Array]) -> dict[Entry, Array]:
@@ -110,7 +134,7 @@ def _tensors(graph: Graph, arguments: Sequence[Array]) -> dict[Entry, Array]:
 
 def _check(graph: Graph, entry: Entry, array: Array, name: str) -> None:
     wanted = graph.type_of(entry)
-    if array.shape != wanted.shape or array.dtype.name != wanted.dtype or not array.dtype.isnative:
+    if array.shape != wanted.shape or array.dtype != wanted.dtype:  # another byte order is another dtype
         found = f"{'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}"
         raise InputError(f"array {name} of region {graph.symbol[:80]}", f"it must be {wanted}, it is {found}")
 
@@ -125,13 +149,13 @@ def _outputs(graph: Graph, outputs: Sequence[Array] | None) -> list[Array]:
     return list(outputs)
 
 
-def _place(plan: Plan, tensors: dict[Entry, Array], memory: OnChipMemory | None) -> None:
+def _place(plan: Plan, tensors: dict[Entry, Array], memory: OnChipMemory) -> None:
     """Give every tensor between steps its place: a view into L2, or an array that stands for DRAM."""
     for buffer in plan.buffers:
         if buffer.role != "intermediate":
             continue
         kind = plan.graph.type_of(buffer.entry)
-        if memory is not None and buffer.tier == "L2":
+        if buffer.tier == "L2":
             tensors[buffer.entry] = memory["L2"].view(buffer.offset_bytes, kind.shape, kind.dtype)
         else:
             tensors[buffer.entry] = np.empty(kind.shape, kind.dtype)
@@ -147,9 +171,14 @@ def _repeat_heads(graph: Graph, results: Sequence[Array]) -> None:
         first.setdefault(entry, result)
 
 
-def _name_step(error: BaseException, graph: Graph, step: Step) -> None:
-    """Leave on the exception which step it came from: a note that Python 3.11 and later print, and an attribute."""
-    where = f"in step {step.index}, {label(graph, step.nodes)}"
-    error.__dict__.setdefault("npu_kit_node", where)
-    notes = getattr(error, "__notes__", [])
-    error.__dict__["__notes__"] = [*notes, where]
+@contextmanager
+def _named(graph: Graph, step: Step) -> Iterator[None]:
+    """Leave on an exception which step it came from: a note that Python 3.11 and later print, and an attribute."""
+    try:
+        yield
+    except BaseException as error:
+        where = f"in step {step.index}, {label(graph, step.nodes)}"
+        error.__dict__.setdefault("npu_kit_node", where)
+        notes = getattr(error, "__notes__", [])
+        error.__dict__["__notes__"] = [*notes, where]
+        raise

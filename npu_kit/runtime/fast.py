@@ -1,171 +1,221 @@
 """Fast mode: the tiles of a plan, computed in batches.
 
-The same tiles as in step mode, packed side by side, go through the same kernels in one NumPy call; each keeps its own
-order of summation, so the bits are the same. Counters come from the arrays that are packed.
+The same tiles as in step mode, packed side by side, go through the same products in one NumPy call; each keeps its own
+order of summation, so the bits are the same. A plan is bound to arrays once and is then a list of NumPy calls.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_kit.graph.ir import Entry, Graph
-from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Window, aligned_operand, problem_of
-from npu_kit.plan.ir import Axis, Plan, Step
-from npu_kit.plan.traffic import out_tiles
-from npu_kit.runtime.arithmetic import apply_elementwise, compute_dtype, to_declared
-from npu_kit.runtime.fast_contraction import FastContraction
-from npu_kit.runtime.kernels import reduce_taps, softmax_maximum, softmax_powers, softmax_sum
-from npu_kit.runtime.packing import box_sums, image_windows, pad_images
+from npu_kit.graph.ir import Entry
+from npu_kit.plan.geometry import problem_of
+from npu_kit.plan.ir import Plan, Step
+from npu_kit.plan.storage import homes, place_views
+from npu_kit.runtime.counting import count_step
+from npu_kit.runtime.fast_batches import batches, operands_of, stack
+from npu_kit.runtime.fast_epilogue import Call
+from npu_kit.runtime.fast_step import FastStep
+from npu_kit.runtime.workspace import Scratch, TensorPool
 from npu_kit.trace.counters import Counters
 
 Array = NDArray[Any]
+COPIED_BYTES = 4 << 20  # of arguments and results that are worth a copy, so that their arrays stay the same
+MOST_THREADS = 2
+# Set by who wants fewer threads, ours or those of every library that keeps to OpenMP's customs.
+THREADS_VARIABLES = ("NPU_KIT_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def run_fast(plan: Plan, step: Step, tensors: Mapping[Entry, Array], output: Array) -> Counters:
-    """Run one step on whole arrays; returns what was counted while packing."""
-    graph = plan.graph
-    problem = problem_of(graph, step.nodes[0])
-    counters = Counters()
-    for entry in step.prefetch:
-        counters.move("L3", "L2", tensors[entry].nbytes)
-    inputs = [tensors[operand.entry] for operand in step.operands]
-    anchor = graph.nodes[step.nodes[0]]
-    if isinstance(problem, Contraction):
-        value = FastContraction(plan, step, problem, counters).run(*inputs)
-    elif isinstance(problem, Window):
-        value = _window(step, problem, inputs, counters)
-    elif isinstance(problem, Softmax):
-        value = _softmax(step, problem, inputs[0], counters)
-    else:
-        value = _elementwise(graph, step, problem, inputs, counters)
-    value = to_declared(value, anchor.outputs[0].dtype)
-    tiles = out_tiles(problem, step.axes)
-    value = _epilogue(graph, step, problem, value, tensors, tiles, counters)
-    output[...] = value
-    counters.move("L0", "L1", output.nbytes, tiles)
-    counters.move("L1", step.output_tier, output.nbytes, tiles)
-    counters.tiles, counters.stored_elements = tiles, output.size
-    return counters
+def threads_allowed() -> int:
+    """Threads that a run uses: two, or as many as the process and its environment allow."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wishes = (os.environ.get(name, "").split(",")[0] for name in THREADS_VARIABLES)
+    return max(1, min([MOST_THREADS, count, *(int(wish) for wish in wishes if wish.isdecimal())]))
 
 
-def _epilogue(
-    graph: Graph,
-    step: Step,
-    problem: Problem,
-    value: Array,
-    tensors: Mapping[Entry, Array],
-    tiles: int,
-    counters: Counters,
-) -> Array:
-    """The epilogue on the whole output, in the tensor's own axes: it is elementwise, so tiles do not matter."""
-    pieces = _pieces(problem, step.axes)
-    for node_id, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
-        node = graph.nodes[node_id]
-        values = []
-        for position, operand in enumerate(operands):
-            if operand is None:
-                values.append(value)
-                continue
-            along = aligned_operand(graph, node_id, position).along
-            array = tensors[operand.entry]
-            seen = array.reshape([array.shape[axis] if axis >= 0 else 1 for axis in along])
-            values.append(seen)
-            # Along an axis that the operand runs, each tile loads its own part; along another, the same one again.
-            repeats = math.prod(count for count, axis in zip(pieces, along, strict=True) if axis < 0)
-            counters.move(operand.tier, "L1", array.nbytes * repeats, tiles)
-            counters.move("L1", "L0", array.nbytes * repeats, tiles)
-        value = apply_elementwise(node.name, node.attrs, values, node.outputs[0].dtype)
-    return value
+class FastPlan:
+    """A plan, ready to run on arrays again and again, from several threads if need be.
+
+    Args:
+        plan: the plan.
+        constants: one array for each of ``plan.graph.constants``, which will never change: weights are packed once.
+        threads: that a run uses; None for ``threads_allowed()``.
+    """
+
+    def __init__(self, plan: Plan, constants: Sequence[Array] = (), threads: int | None = None) -> None:
+        graph = plan.graph
+        self.constants = tuple(constants)
+        self._plan, self._owner = plan, homes(graph)
+        self._lanes = threads_allowed() if threads is None else threads
+        self._unchanging = set(map(Entry, graph.constants)) if constants else set[Entry]()
+        self._batches = {batch[0]: batch for batch in batches(plan)}  # by their first step
+        self.steps = [plan.steps[first] for first in self._batches]  # the first of each batch, in order
+        self._runs = {
+            first: FastStep(plan, plan.steps[first], self._unchanging, len(batch), self._lanes)
+            for first, batch in self._batches.items()
+        }
+        # Arguments and results of little size are copied to and from arrays that stay.
+        self._inputs = {*map(Entry, graph.inputs)}
+        parameters = {*map(Entry, graph.constants)}
+        ends = (self._inputs | set(graph.heads)) - parameters
+        is_little = sum(graph.type_of(entry).nbytes for entry in ends) <= COPIED_BYTES
+        self._copied = ends if is_little else set[Entry]()
+        # The tensors that have an array of their own: the first batch that writes each, and the last that uses it.
+        self._lives: dict[Entry, tuple[int, int]] = {}
+        for first, batch in self._batches.items():
+            for entry in self._touched(batch) - parameters - (ends - self._copied):
+                self._lives[entry] = (self._lives.get(entry, (first, 0))[0], first)
+        self._lives.update((entry, (self._lives.get(entry, (0, 0))[0], len(plan.steps))) for entry in self._copied)
+        self._inner = {first for first, batch in self._batches.items() if self._is_inner(batch)}
+        self._counters: tuple[Counters, ...] | None = None
+        self._threads = threading.local()
+
+    def place(self, tensors: dict[Entry, Array]) -> None:
+        """Add the arrays of the tensors between steps to those of the region's arguments and results."""
+        own = self._workspace().tensors
+        for entry in self._copied & self._inputs:
+            np.copyto(own[entry], tensors[entry])
+        tensors.update(own)
+        if len(own) < len(self._owner):
+            place_views(self._plan.graph, tensors)
+
+    @contextmanager
+    def helper(self) -> Iterator[Executor | None]:
+        """The second thread, for the time of one run; None where it has no part in it."""
+        if self._lanes == 1 or not self._workspace().is_shared:
+            yield None
+            return
+        with ThreadPoolExecutor(1, "npu_kit") as executor:
+            yield executor
+
+    def run_step(self, step: Step, tensors: Mapping[Entry, Array], output: Array, helper: Executor | None) -> None:
+        """Run one of ``steps``, with the others of its batch, on whole arrays.
+
+        Args:
+            step: which.
+            tensors: the arrays of the region, after ``place``.
+            output: where the result goes.
+            helper: from ``helper``.
+        """
+        index, workspace = step.index, self._workspace()
+        lanes = workspace.calls.get(index)
+        if lanes is None:
+            lanes = self._bind(self._batches[index], tensors, output, workspace.lanes)
+            if index in self._inner:
+                workspace.calls[index] = lanes
+        if helper is None:
+            for calls in lanes:
+                _run(calls)
+            return
+        others = [helper.submit(_run, calls) for calls in lanes[1:] if calls]
+        try:
+            _run(lanes[0])
+        finally:
+            wait(others)  # it writes where the caller reads next
+        for other in others:
+            other.result()
+
+    def collect(self, results: Sequence[Array]) -> None:
+        """Copy the results that were computed in arrays of the plan's own."""
+        own = self._workspace().tensors
+        for entry, result in zip(self._plan.graph.heads, results, strict=True):
+            if entry in self._copied and entry not in self._inputs:
+                np.copyto(result, own[entry])
+
+    def counters(self) -> tuple[Counters, ...]:
+        """What one run of each step of the plan moves and computes."""
+        if self._counters is None:
+            graph = self._plan.graph
+            self._counters = tuple(count_step(graph, one, problem_of(graph, one.nodes[0])) for one in self._plan.steps)
+        return self._counters
+
+    def _touched(self, batch: Sequence[int]) -> set[Entry]:
+        """The entries whose memory a batch reads or writes."""
+        steps = [self._plan.steps[index] for index in batch]
+        entries = (entry for step in steps for entry in (step.output, *(one.entry for one in operands_of(step))))
+        return {self._owner[entry] for entry in entries}
+
+    def _is_inner(self, batch: Sequence[int]) -> bool:
+        """Whether a batch's arrays are the same in every run, and what is packed of them, too."""
+        step = self._plan.steps[batch[0]]
+        packed = {self._owner[operand.entry] for operand in operands_of(step)[1:]}
+        is_known = self._touched(batch) <= self._unchanging | set(self._lives)
+        return is_known and not packed & self._inputs and step.family != "copy"
+
+    def _bind(
+        self, batch: Sequence[int], tensors: Mapping[Entry, Array], output: Array, lanes: Sequence[Scratch]
+    ) -> list[list[Call]]:
+        """The NumPy calls of a batch: as one, or step by step where the arrays do not lie side by side."""
+        first, *others = (self._plan.steps[index] for index in batch)
+        if not others:
+            return self._runs[first.index].bind(tensors, output, lanes)
+        together = {first.output: stack([tensors[step.output] for step in (first, *others)])}
+        for operands in zip(*map(operands_of, (first, *others)), strict=True):
+            together[operands[0].entry] = stack([tensors[operand.entry] for operand in operands])
+        ready = {entry: array for entry, array in together.items() if array is not None}
+        if len(ready) == len(together):
+            return self._runs[first.index].bind(ready, ready[first.output], lanes)
+        calls: list[Call] = []
+        for step in (first, *others):
+            alone = FastStep(self._plan, step, self._unchanging)
+            calls += alone.bind(tensors, tensors[step.output], lanes[:1])[0]
+        return [calls]
+
+    def _workspace(self) -> _Workspace:
+        """This thread's."""
+        if not hasattr(self._threads, "workspace"):
+            nbytes = max(run.scratch_bytes for run in self._runs.values())
+            tensors = self._tensors()
+            constants = dict(zip(map(Entry, self._plan.graph.constants), self.constants, strict=False))
+            if set(self._owner.values()) <= {*tensors, *constants}:
+                tensors |= constants
+                place_views(self._plan.graph, tensors)
+            lanes = [Scratch(nbytes) for _ in range(self._lanes)]
+            is_shared = any(run.is_shared for run in self._runs.values())
+            self._threads.workspace = _Workspace(lanes, is_shared, tensors)
+        workspace: _Workspace = self._threads.workspace
+        return workspace
+
+    def _tensors(self) -> dict[Entry, Array]:
+        """Arrays of the plan's own; those that do not live at the same time share memory."""
+        graph, pool = self._plan.graph, TensorPool()
+        types = {entry: graph.type_of(entry) for entry in self._copied & self._inputs}
+        tensors = {entry: np.empty(kind.shape, kind.dtype) for entry, kind in types.items()}
+        taken: dict[int, list[Array]] = {}
+        for first, batch in self._batches.items():
+            outputs = dict.fromkeys(self._owner[self._plan.steps[index].output] for index in batch)
+            new = [entry for entry in outputs if self._lives.get(entry, (-1, 0))[0] == first and entry not in tensors]
+            if new:
+                kind = graph.type_of(new[0])
+                shape = (len(new) * kind.shape[0], *kind.shape[1:]) if len(new) > 1 else kind.shape
+                array = pool.take(shape, kind.dtype, self._runs[first].memory_order(tensors))
+                tensors.update(zip(new, np.split(array, len(new)) if len(new) > 1 else [array], strict=True))
+                taken.setdefault(max(self._lives[entry][1] for entry in new), []).append(array)
+            for array in taken.pop(first, ()):
+                pool.release(array)
+        return tensors
 
 
-def _pieces(problem: Problem, axes: tuple[Axis, ...]) -> list[int]:
-    """Number of tiles along each axis of the output tensor."""
-    count = {axis.name: axis.count for axis in axes}
-    if isinstance(problem, Elementwise):
-        return [axis.count for axis in axes]
-    if isinstance(problem, Softmax):
-        shape = problem.type.shape
-        by_axis = {problem.inner_axis: count["inner"], problem.axis: count["k"]}
-        return [by_axis.get(i, size) for i, size in enumerate(shape)]
-    if isinstance(problem, Window):
-        letters = {"N": count["batch"], "H": count["y"], "W": count["x"], "C": count["c"]}
-        return [letters[letter] for letter in problem.x_axes]
-    letters = {"H": count["y"], "W": count["x"], "C": count["group"] * count["n"]}
-    return [problem.batch_shape[i] if letter == "B" else letters[letter] for i, letter in enumerate(problem.out_axes)]
+@dataclass(frozen=True)
+class _Workspace:
+    """The memory of one calling thread."""
+
+    lanes: list[Scratch]
+    is_shared: bool  # whether any step uses more than one lane
+    tensors: dict[Entry, Array]
+    calls: dict[int, list[list[Call]]] = field(default_factory=dict)  # of inner batches, by their first step
 
 
-def _elementwise(graph: Graph, step: Step, problem: Elementwise, inputs: list[Array], counters: Counters) -> Array:
-    node = graph.nodes[step.nodes[0]]
-    pieces = [axis.count for axis in step.axes]
-    seen = []
-    for operand, array, aligned in zip(step.operands, inputs, problem.operands, strict=True):
-        seen.append(array.reshape([array.shape[axis] if axis >= 0 else 1 for axis in aligned.along]))
-        repeats = math.prod(count for count, axis in zip(pieces, aligned.along, strict=True) if axis < 0)
-        counters.move(operand.tier, "L1", array.nbytes * repeats, math.prod(pieces))
-        counters.move("L1", "L0", array.nbytes * repeats, math.prod(pieces))
-    if not node.is_kernel:
-        return inputs[0]
-    if 0 in problem.out.shape:
-        return np.empty(problem.out.shape, problem.out.dtype)
-    value = apply_elementwise(node.name, node.attrs, seen, problem.out.dtype)
-    return np.broadcast_to(value, problem.out.shape)
-
-
-def _softmax(step: Step, problem: Softmax, x: Array, counters: Counters) -> Array:
-    """Rows stay apart; the columns are padded to whole tiles and summed tile by tile, as in step mode."""
-    columns = step.axes[-1]
-    moved = np.moveaxis(x, problem.axis, -1)
-    rows = math.prod(moved.shape[:-1])
-    packed = np.full((rows, columns.count * columns.tile), -np.inf, x.dtype)
-    packed[:, : columns.extent] = moved.reshape(rows, columns.extent)
-    maximum, total = np.full(rows, -np.inf, np.float32), np.zeros(rows, np.float32)
-    chunks = packed.reshape(rows, columns.count, columns.tile)
-    for part in range(columns.count):
-        softmax_maximum(maximum, chunks[:, part])
-    for part in range(columns.count):
-        softmax_sum(total, chunks[:, part], maximum)
+def _run(calls: Sequence[Call]) -> None:
     with np.errstate(all="ignore"):
-        value = softmax_powers(packed, maximum) / total[:, None]
-    tiles = math.prod(axis.count for axis in step.axes)
-    passes = 1 if step.operands[0].is_panel else 3
-    counters.move(step.operands[0].tier, "L1", passes * x.nbytes, passes * tiles)
-    counters.move("L1", "L0", 3 * x.nbytes, 3 * tiles)
-    return np.moveaxis(value[:, : columns.extent].reshape(moved.shape), -1, problem.axis)
-
-
-def _window(step: Step, problem: Window, inputs: list[Array], counters: Counters) -> Array:
-    axis = {a.name: a for a in step.axes}
-    to_nhwc = [problem.x_axes.index(letter) for letter in "NHWC"]
-    x = inputs[0].transpose(to_nhwc)
-    outputs = (problem.rows.out, problem.columns.out)
-    fill = problem.layouts(step.axes)["x"].fill
-    padded = pad_images(x, problem.rows, problem.columns, outputs, fill)
-    windows = image_windows(padded, problem.rows, problem.columns, outputs)
-    accumulator = np.full(windows.shape[:3] + windows.shape[-1:], fill, compute_dtype(problem.out.dtype))
-    weights = None
-    if problem.w is not None:
-        weights = inputs[1].transpose([problem.w_axes.index(letter) for letter in "HWIO"])[:, :, 0]
-    reduce_taps(accumulator, windows, weights, problem.is_maximum)
-    if problem.operation == "avg_pool2d":
-        rows, columns = problem.divisors()
-        with np.errstate(all="ignore"):
-            accumulator /= np.maximum(np.outer(rows, columns)[:, :, None], 1).astype(np.float32)
-    row_sum, row_boxes = box_sums(problem.rows, axis["y"], axis["kh"])
-    column_sum, column_boxes = box_sums(problem.columns, axis["x"], axis["kw"])
-    batch, channels = x.shape[0], x.shape[3]
-    boxes = batch * axis["c"].count * row_boxes * column_boxes
-    counters.move(step.operands[0].tier, "L1", batch * row_sum * column_sum * channels * x.itemsize, boxes)
-    taps, chunks = windows.shape[-3] * windows.shape[-2], axis["kh"].count * axis["kw"].count
-    computes = out_tiles(problem, step.axes) * chunks
-    counters.move("L1", "L0", accumulator.size * taps * x.itemsize, computes)
-    if weights is not None:
-        again = batch * axis["y"].count * axis["x"].count
-        counters.move(step.operands[1].tier, "L1", again * inputs[1].nbytes, computes)
-        counters.move("L1", "L0", again * inputs[1].nbytes, computes)
-        counters.macs = accumulator.size * taps
-    return np.transpose(accumulator, np.argsort(to_nhwc))
+        for call in calls:
+            call()

@@ -1,181 +1,165 @@
-"""Fast mode of a contraction: patches and weights packed into full tiles, chunk by chunk, block by block."""
+"""Fast mode of a contraction: patches and weights packed into full tiles, block by block, chunk by chunk."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npu_kit.plan.geometry import Contraction
-from npu_kit.plan.geometry.base import batch_index
+from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.program import tile_indices
-from npu_kit.runtime.arithmetic import compute_dtype
-from npu_kit.runtime.kernels import multiply_accumulate
-from npu_kit.runtime.packing import box_sums, image_windows, pad_images
-from npu_kit.trace.counters import Counters
+from npu_kit.runtime.arithmetic import compute_dtype, product_dtype, to_compute
+from npu_kit.runtime.fast_epilogue import BoundEpilogue, Call, Where, arrange, order_of
+from npu_kit.runtime.fast_patches import Chunk, Patches, PatchShapes, Tiles
+from npu_kit.runtime.workspace import BLOCK_BYTES, Scratch, cut, shapes_bytes
 
 Array = NDArray[Any]
-BLOCK_BYTES = 2 << 20  # packed tiles computed at once: about what a core's caches hold
+WORTH_SHARING = 4_000_000  # multiply-accumulates of a step that two threads compute faster than one: 50 us of work
+Packed = Sequence[Sequence[Array]]  # per batch element, or once for all, per chunk: tiles (G, N, D, n)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Tiles that are computed together: all of some rows of tiles of some images, or a part of one row."""
+
+    tiles: Tiles
+    source: Where  # of the images (B.., H, W, C): the data that its windows touch
+    target: tuple[slice, slice]  # where that stands in the padded piece of image
+    where: Where  # of the output (B.., H, W, C), ragged tiles cut off
 
 
 class FastContraction:
-    """One contraction of a plan, and what packing it counted."""
+    """One contraction of a plan, ready to be bound to arrays.
 
-    def __init__(self, plan: Plan, step: Step, problem: Contraction, counters: Counters) -> None:
-        self.step, self.problem, self.counters = step, problem, counters
-        self.axis = {axis.name: axis for axis in step.axes}
-        self.tile_rows = plan.spec.tile.rows
-        reduction = (self.axis["c"], self.axis["kh"], self.axis["kw"])
-        self.chunks = [
+    Args:
+        plan, step: what is run.
+        problem: of the step's anchor, with as many images as there are.
+        lanes: threads that share the blocks.
+    """
+
+    def __init__(self, plan: Plan, step: Step, problem: Contraction, lanes: int) -> None:
+        self._problem = problem
+        self._axes = {axis.name: replace(axis, extent=problem.extents[axis.name]) for axis in step.axes}
+        reduction = (self._axes["c"], self._axes["kh"], self._axes["kw"])
+        self._chunks: list[Chunk] = [
             tuple(axis.span(i) for axis, i in zip(reduction, index, strict=True)) for index in tile_indices(reduction)
         ]
-        self.depth = math.prod(axis.tile for axis in reduction)
+        depth = math.prod(axis.tile for axis in reduction)
+        self._out_dtype = compute_dtype(problem.out.dtype)
+        self._dtype, exact = product_dtype(np.dtype(problem.x.dtype), np.dtype(problem.w.dtype), depth)
+        self._chunks_at_once = max(1, exact // max(1, depth))  # whose sum the product's dtype holds
+        self._shapes = PatchShapes(problem, self._axes, plan.spec.tile.rows, (self._dtype, self._out_dtype))
+        self.blocks = list(self._blocks(lanes if problem.macs >= WORTH_SHARING else 1)) if problem.macs else []
+        sizes = {block.tiles: shapes_bytes(self._shapes.of(block.tiles)) for block in self.blocks}
+        self.scratch_bytes = max(sizes.values(), default=0)
 
-    def run(self, x: Array, w: Array) -> Array:
-        """The product in the compute dtype, in the output tensor's own axes."""
-        problem, axis = self.problem, self.axis
-        images, filters = self._images(x), self._filters(w)
-        batch = axis["batch"].extent
-        shape = (batch, axis["y"].extent, axis["x"].extent, axis["group"].extent * axis["n"].extent)
-        result = np.zeros(shape, compute_dtype(problem.out.dtype))
-        if result.size and self.chunks:
-            for group in range(axis["group"].extent):
-                columns = slice(group * axis["n"].extent, (group + 1) * axis["n"].extent)
-                for first, last in self._batches():
-                    packed = self._pack_weights(filters[0 if problem.is_weight_shared else first], columns)
-                    stack = np.stack([images[i] for i in range(first, last)])
-                    channels = slice(group * problem.depth, (group + 1) * problem.depth)
-                    self._block(stack[..., channels], packed, result[first:last, :, :, columns])
-        self._count(result)
-        return self._to_output_axes(result)
-
-    def _images(self, x: Array) -> list[Array]:
-        """One (H, W, C) view per batch element."""
-        problem = self.problem
-        count = problem.x_axes.count("B")
-        lengths = (problem.rows.size, problem.columns.size, problem.groups * problem.depth)
-        order = [problem.x_axes.index(letter) for letter in "HWC" if letter in problem.x_axes]
-        batch = list(range(count))
-        return [
-            x[batch_index(x.shape[:count], problem.batch_shape, i)].transpose(batch + order).reshape(lengths)
-            for i in range(self.axis["batch"].extent)
-        ]
-
-    def _filters(self, w: Array) -> list[Array]:
-        """One (KH, KW, I, O) view per batch element, or one for all."""
-        problem = self.problem
-        count = problem.w_axes.count("B")
-        outputs = problem.groups * problem.channels
-        lengths = (problem.rows.kernel, problem.columns.kernel, problem.depth, outputs)
-        order = [problem.w_axes.index(letter) for letter in "HWIO" if letter in problem.w_axes]
-        batch = list(range(count))
-        number = 1 if problem.is_weight_shared else self.axis["batch"].extent
-        return [
-            w[batch_index(w.shape[:count], problem.batch_shape, i)].transpose(batch + order).reshape(lengths)
-            for i in range(number)
-        ]
-
-    def _batches(self) -> Iterator[tuple[int, int]]:
-        """Ranges of batch elements that are packed together: as many as share a weight and fit a block."""
-        tiles = self.axis["y"].count * self.axis["x"].count
-        nbytes = tiles * self.tile_rows * max(self.depth, self.axis["n"].count * self.axis["n"].tile) * 4
-        size = max(1, BLOCK_BYTES // nbytes) if self.problem.is_weight_shared else 1
-        batch = self.axis["batch"].extent
-        for first in range(0, batch, size):
-            yield first, min(first + size, batch)
-
-    def _pack_weights(self, w: Array, columns: slice) -> list[Array]:
-        """Per chunk the tiles (n tiles, depth, tile columns), zero where there is no weight."""
-        axis = self.axis
-        w = w[..., columns]
-        packed = []
-        for (c0, c1), (h0, h1), (v0, v1) in self.chunks:
-            full = np.zeros(
-                (axis["kh"].tile, axis["kw"].tile, axis["c"].tile, axis["n"].count * axis["n"].tile), w.dtype
+    def _blocks(self, lanes: int) -> Iterator[Block]:
+        problem, y, x = self._problem, self._axes["y"], self._axes["x"]
+        most = max(1, BLOCK_BYTES // shapes_bytes(self._shapes.of((1, 1, 1))))  # tiles
+        batch, together = problem.batch_shape, 1
+        if len(batch) == 1 and problem.is_weight_shared:
+            together = max(1, most // (y.count * x.count))
+        # The first axis that is long enough is cut for the lanes.
+        parts = [lanes if math.prod(batch) >= lanes else 1]
+        parts.append(lanes if parts == [1] and y.count >= lanes else 1)
+        parts.append(lanes if max(parts) == 1 else 1)
+        batches = itertools.product(*(list(cut(size, together, parts[0])) for size in batch))
+        rows = list(cut(y.count, max(1, most // x.count), parts[1]))
+        columns = list(cut(x.count, most, parts[2]))
+        for which, (y0, y1), (x0, x1) in itertools.product(batches, rows, columns):
+            row_source, row_target = _box(problem.rows, y0 * y.tile, y1 * y.tile)
+            column_source, column_target = _box(problem.columns, x0 * x.tile, x1 * x.tile)
+            index = tuple(slice(*span) for span in which)
+            pixels = slice(y0 * y.tile, min(y1 * y.tile, y.extent)), slice(x0 * x.tile, min(x1 * x.tile, x.extent))
+            yield Block(
+                tiles=(math.prod(stop - start for start, stop in which), y1 - y0, x1 - x0),
+                source=(*index, row_source, column_source),
+                target=(row_target, column_target),
+                where=(*index, *pixels, slice(None)),
             )
-            full[: h1 - h0, : v1 - v0, : c1 - c0, : axis["n"].extent] = w[h0:h1, v0:v1, c0:c1]
-            tiles = full.reshape(self.depth, axis["n"].count, axis["n"].tile).transpose(1, 0, 2)
-            packed.append(np.ascontiguousarray(tiles))
-        return packed
 
-    def _block(self, images: Array, weights: list[Array], result: Array) -> None:
-        """Some images: rows of tiles at a time, so that what is packed stays in the caches."""
-        problem, axis = self.problem, self.axis
-        y, x, n = axis["y"], axis["x"], axis["n"]
-        outputs = (y.count * y.tile, x.count * x.tile)
-        padded = pad_images(images, problem.rows, problem.columns, outputs, 0)
-        windows = image_windows(padded, problem.rows, problem.columns, outputs)
-        windows = windows.reshape(len(images), y.count, y.tile, x.count, x.tile, *windows.shape[3:])
-        row_bytes = len(images) * x.count * self.tile_rows * max(self.depth, n.count * n.tile) * 4
-        height = max(1, BLOCK_BYTES // row_bytes)
-        for top in range(0, y.count, height):
-            some = windows[:, top : top + height]
-            tiles = math.prod(some.shape[i] for i in (0, 1, 3))
-            accumulator = np.zeros((tiles, n.count, self.tile_rows, n.tile), result.dtype)
-            patches = np.zeros((tiles, 1, self.tile_rows, self.depth), images.dtype)
-            for chunk, w in zip(self.chunks, weights, strict=True):
-                self._pack_patches(some, chunk, patches)
-                multiply_accumulate(accumulator, patches, w[None])
-            self._unpack(accumulator, some.shape, result[:, top * y.tile :])
-
-    def _pack_patches(self, windows: Array, chunk: tuple[tuple[int, int], ...], patches: Array) -> None:
-        """Windows (B, Y, y, X, x, KH, KW, C) of one chunk into the tiles (B*Y*X, 1, rows, depth)."""
-        axis = self.axis
-        (c0, c1), (h0, h1), (v0, v1) = chunk
-        piece = windows[..., h0:h1, v0:v1, c0:c1].transpose(0, 1, 3, 2, 4, 5, 6, 7)
-        pixels = axis["y"].tile * axis["x"].tile
-        kernel = (axis["kh"].tile, axis["kw"].tile, axis["c"].tile)
-        if piece.shape[5:] != kernel:
-            patches[...] = 0
-        target = patches[:, 0, :pixels].reshape(*piece.shape[:5], *kernel)
-        target[..., : h1 - h0, : v1 - v0, : c1 - c0] = piece
-
-    def _unpack(self, accumulator: Array, shape: tuple[int, ...], result: Array) -> None:
-        """Tiles (B*Y*X, N, rows, columns) into the images they are pieces of."""
-        y, x, n = self.axis["y"], self.axis["x"], self.axis["n"]
-        images, rows, columns = shape[0], shape[1], shape[3]
-        tiles = accumulator[:, :, : y.tile * x.tile].reshape(images, rows, columns, n.count, y.tile, x.tile, n.tile)
-        whole = tiles.transpose(0, 1, 4, 2, 5, 3, 6).reshape(images, rows * y.tile, columns * x.tile, -1)
-        height = min(whole.shape[1], result.shape[1])
-        result[:, :height] = whole[:, :height, : x.extent, : n.extent]
-
-    def _to_output_axes(self, result: Array) -> Array:
-        problem = self.problem
-        letters = problem.out_axes.lstrip("B")
-        missing = [letter for letter in "HWC" if letter not in letters]  # one element long: reshape drops them
-        order = ["BHWC".index(letter) for letter in ("B", *letters, *missing)]
-        return np.reshape(result.transpose(order), problem.out.shape)
-
-    def _count(self, result: Array) -> None:
-        problem, axis, counters = self.problem, self.axis, self.counters
-        x, w = self.step.operands
-        batch, groups, columns = axis["batch"].count, axis["group"].count, axis["n"].count
-        spatial = axis["y"].count * axis["x"].count
-        x_size, w_size = np.dtype(problem.x.dtype).itemsize, np.dtype(problem.w.dtype).itemsize
-        chunk_sizes = [math.prod(stop - start for start, stop in chunk) for chunk in self.chunks]
-        row_sum, row_boxes = box_sums(problem.rows, axis["y"], axis["kh"])
-        column_sum, column_boxes = box_sums(problem.columns, axis["x"], axis["kw"])
-        passes = batch * groups * (min(1, columns) if x.is_panel else columns)
-        x_elements = row_sum * column_sum * axis["c"].extent
-        counters.move(x.tier, "L1", passes * x_elements * x_size, passes * row_boxes * column_boxes * axis["c"].count)
-        if not w.is_panel:
-            passes = batch * spatial
-        elif problem.is_weight_shared:
-            passes = min(1, batch * spatial)
+    def pack_weights(self, w: Array) -> Packed:
+        """Weights in tiles, zero where there is none."""
+        problem = self._problem
+        count = problem.w_axes.count("B")
+        filters = arrange(w, order_of(problem.w_axes, "HWIO"))
+        if problem.is_weight_shared:
+            filters = filters.reshape(1, *filters.shape[count:])
         else:
-            passes = batch * min(1, spatial)
-        w_elements = sum(chunk_sizes) * groups * axis["n"].extent
-        counters.move(w.tier, "L1", passes * w_elements * w_size, passes * groups * columns * len(self.chunks))
-        computes = batch * groups * spatial * columns * len(self.chunks)
-        outputs = result.shape[0] * groups * result.shape[1] * result.shape[2]
-        counters.move("L1", "L0", outputs * columns * sum(chunk_sizes) * x_size, computes)
-        counters.move("L1", "L0", batch * spatial * w_elements * w_size, computes)
-        counters.macs = result.size * sum(chunk_sizes)
-        if self.step.dataflow != "output_stationary":
-            visits = (len(self.chunks) - 1) * batch * groups * spatial * columns
-            for ends in (("L0", "L1"), ("L1", "L0")):  # partial sums leave and come back between chunks
-                counters.move(*ends, (len(self.chunks) - 1) * result.nbytes, visits)
+            filters = np.broadcast_to(filters, (*problem.batch_shape, *filters.shape[count:]))
+            filters = filters.reshape(-1, *filters.shape[len(problem.batch_shape) :])
+        return [[self._pack_chunk(one, chunk) for chunk in self._chunks] for one in filters]
+
+    def _pack_chunk(self, w: Array, chunk: Chunk) -> Array:
+        (c0, c1), (h0, h1), (v0, v1) = chunk
+        kh, kw, c, n = (self._axes[name] for name in ("kh", "kw", "c", "n"))
+        groups = self._problem.groups
+        some = w[h0:h1, v0:v1, c0:c1].reshape(h1 - h0, v1 - v0, c1 - c0, groups, n.extent)
+        full = np.zeros((groups, kh.tile, kw.tile, c.tile, n.count * n.tile), self._dtype)
+        full[:, : h1 - h0, : v1 - v0, : c1 - c0, : n.extent] = some.transpose(3, 0, 1, 2, 4)
+        return np.ascontiguousarray(full.reshape(groups, -1, n.count, n.tile).transpose(0, 2, 1, 3))
+
+    def images(self, x: Array) -> Array:
+        """The left operand in working axes (B.., H, W, C)."""
+        images, batch = arrange(x, order_of(self._problem.x_axes, "HWC")), self._problem.batch_shape
+        return images if images.shape[:-3] == batch else np.broadcast_to(images, (*batch, *images.shape[-3:]))
+
+    def bind(
+        self, block: Block, images: Array, weights: Packed | None, epilogue: BoundEpilogue, scratch: Scratch
+    ) -> Iterator[Call]:
+        """The NumPy calls that compute one block.
+
+        Args:
+            block: one of ``blocks``.
+            images: from ``images``.
+            weights: from ``pack_weights``.
+            epilogue: takes the block.
+            scratch: of at least ``scratch_bytes``.
+        """
+        assert weights is not None
+        batch = block.where[:-3]
+        which = 0
+        if len(weights) > 1:
+            which = int(np.ravel_multi_index([one.start for one in batch], self._problem.batch_shape))
+        patches = Patches(self._shapes, block.tiles, scratch.arrays(self._shapes.of(block.tiles)))
+        data = images[block.source]
+        yield from patches.load(data.reshape(-1, *data.shape[-3:]), block.target)
+        yield from patches.clear_unused_rows()
+        yield from self._sum(patches, weights[which])
+        yield from patches.unpack(patches.sums if self._dtype == self._out_dtype else patches.total)
+        rows, columns = (where.stop - where.start for where in block.where[-3:-1])
+        value = patches.pixels[:, :rows, :columns].reshape(*data.shape[:-3], rows, columns, -1)
+        yield epilogue.call(value, block.where)
+
+    def _sum(self, patches: Patches, weights: Sequence[Array]) -> Iterator[Call]:
+        """Sum over the chunks, each product first, then one addition; integers in floats as long as those are exact."""
+        is_exact = self._dtype != self._out_dtype
+        if is_exact:
+            yield partial(np.copyto, patches.total, 0)
+        for part, (chunk, w) in enumerate(zip(self._chunks, weights, strict=True)):
+            yield from patches.pack(chunk)
+            if part % self._chunks_at_once == 0:
+                yield partial(np.matmul, patches.tiles, w, patches.sums_by_tile)
+            else:
+                yield partial(np.matmul, patches.tiles, w, patches.product_by_tile)
+                yield partial(np.add, patches.sums, patches.product, patches.sums)
+            is_last = (part + 1) % self._chunks_at_once == 0 or part + 1 == len(self._chunks)
+            if is_exact and is_last:
+                yield partial(_add_exact, patches.total, patches.sums)
+
+
+def _add_exact(total: Array, sums: Array) -> None:
+    total += to_compute(sums, total.dtype)
+
+
+def _box(sliding: Sliding, start: int, stop: int) -> tuple[slice, slice]:
+    """The real positions that output positions need, and where they stand in the padded piece of image."""
+    return sliding.box((start, stop), (0, sliding.kernel), sliding.kernel)

@@ -140,9 +140,10 @@ def executed(monkeypatch):
     calls = []
     real = regions.execute
 
-    def record(plan, arguments, outputs, *, mode):
-        calls.append((plan, list(arguments), list(outputs), mode))
-        return real(plan, arguments, outputs, mode=mode)
+    def record(plan, arguments, outputs, *, mode, prepared=None):
+        constants = prepared.constants if prepared else ()
+        calls.append((plan, [*arguments, *constants], list(outputs), mode))
+        return real(plan, arguments, outputs, mode=mode, prepared=prepared)
 
     monkeypatch.setattr(regions, "execute", record)
     return calls

@@ -21,6 +21,7 @@ from npu_kit.runtime.arithmetic import (
     check_scale,
     compute_dtype,
     multiply_tile,
+    product_dtype,
     to_declared,
 )
 from npu_kit.runtime.erf import erf
@@ -252,17 +253,17 @@ def test_integer_products_are_exact_modulo_two_to_the_32(left: str, right: str, 
     assert found.dtype == np.int32 and np.array_equal(found, wrapped)
 
 
-def test_integer_products_use_the_blas_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    used: list[type] = []
-    monkeypatch.setattr(
-        arithmetic, "_product", lambda a, b, dtype: used.append(dtype) or np.matmul(a.astype(dtype), b.astype(dtype))
-    )
-    for dtype, tk in (("uint8", 258), ("uint8", 259), ("int16", 256), ("int32", 1)):
-        tile = np.full((1, tk), np.iinfo(dtype).max, dtype)
-        found = arithmetic.multiply_tile(tile, tile.T, np.dtype(np.int32))
-        assert int(found[0, 0]) == (tk * np.iinfo(dtype).max ** 2 + 2**31) % 2**32 - 2**31
-    # 258 * 255 * 255 = 16,776,450 is below 2**24 = 16,777,216; one more term is not.
-    assert used == [np.float32, np.float64, np.float64, np.int32]
+def test_integer_products_use_the_blas_up_to_its_limit() -> None:
+    used = {}
+    for dtype, tk in (("uint8", 258), ("uint8", 259), ("int8", 1024), ("int16", 256), ("int32", 1)):
+        worst = np.full((1, tk), min(np.iinfo(dtype).min, -np.iinfo(dtype).max), np.int64).astype(dtype)
+        found = multiply_tile(worst, worst.T, np.dtype(np.int32))
+        assert int(found[0, 0]) == (tk * int(worst[0, 0]) ** 2 + 2**31) % 2**32 - 2**31
+        chosen, most = product_dtype(worst.dtype, worst.dtype, tk)
+        assert most >= tk
+        used[dtype, tk] = chosen
+    # 258 * 255 * 255 = 16,776,450 is below 2**24 = 16,777,216; one more term is not. 1024 * 128 * 128 is 2**24.
+    assert [str(chosen) for chosen in used.values()] == ["float32", "float64", "float32", "float64", "int32"]
 
 
 def test_an_empty_reduction_is_zero() -> None:

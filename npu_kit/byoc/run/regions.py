@@ -19,6 +19,7 @@ from npu_kit.errors import ExecutionError, GraphError, InputError
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.planner import make_plan
 from npu_kit.runtime.execute import execute
+from npu_kit.runtime.fast import FastPlan
 
 Array = NDArray[Any]
 
@@ -42,6 +43,7 @@ class _Region:
 # TVM does not say when a module is gone.
 _regions: dict[str, _Region] = globals().get("_regions", {})
 _constants: dict[str, tuple[Array, ...]] = globals().get("_constants", {})
+_prepared: dict[str, FastPlan] = {}  # plans with their constants, from their first run on
 _verified: set[str] = set()  # keys whose constants are those that the package names
 _planning = threading.Lock()
 
@@ -97,7 +99,13 @@ def run_loaded(key: str, *arguments: Any) -> None:
         raise InputError(f"region {_short(graph.symbol)} got {len(tensors)} tensors", f"it takes {expected}")
     inputs = [_view(tensor, writable=False) for tensor in tensors[:count]]
     outputs = [_view(tensor, writable=True) for tensor in tensors[count:]]
-    execute(region.plan, [*inputs, *_constants_of(key, region.package)], outputs, mode=settings.mode)
+    constants = _constants_of(key, region.package)
+    if settings.mode != "fast":
+        execute(region.plan, [*inputs, *constants], outputs, mode=settings.mode)
+        return
+    if key not in _prepared:
+        _prepared[key] = FastPlan(region.plan, constants)
+    execute(region.plan, inputs, outputs, mode=settings.mode, prepared=_prepared[key])
 
 
 def wrong_count(symbol: str, expected: int, got: int) -> None:

@@ -1,0 +1,145 @@
+"""What a step moves and computes in fast mode: the real parts of its boxes, which packing takes apart axis by axis.
+
+Counted on padded rows of ones, in another way than ``plan.traffic`` and step mode do it; tests hold the three equal.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from npu_kit.graph.ir import DTYPE_BYTES, Graph
+from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Window, aligned_operand
+from npu_kit.plan.geometry.sliding import Sliding
+from npu_kit.plan.ir import Axis, Step
+from npu_kit.plan.program import tile_indices
+from npu_kit.plan.traffic import out_tiles
+from npu_kit.trace.counters import Counters
+
+
+def count_step(graph: Graph, step: Step, problem: Problem) -> Counters:
+    """The counters of one run of ``step``."""
+    counters = Counters()
+    for entry in step.prefetch:
+        counters.move("L3", "L2", graph.type_of(entry).nbytes)
+    if isinstance(problem, Contraction):
+        _contraction(step, problem, counters)
+    elif isinstance(problem, Window):
+        _window(step, problem, counters)
+    elif isinstance(problem, Softmax):
+        _softmax(step, problem, counters)
+    else:
+        for operand, aligned in zip(step.operands, problem.operands, strict=True):
+            _aligned(aligned.along, aligned.type.nbytes, operand.tier, [axis.count for axis in step.axes], counters)
+    tiles = out_tiles(problem, step.axes)
+    pieces = _pieces(problem, step.axes)
+    for node_id, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
+        for position, beside in enumerate(operands):
+            if beside is not None:
+                aligned = aligned_operand(graph, node_id, position)
+                _aligned(aligned.along, aligned.type.nbytes, beside.tier, pieces, counters)
+    out = graph.type_of(step.output)
+    counters.move("L0", "L1", out.nbytes, tiles)
+    counters.move("L1", step.output_tier, out.nbytes, tiles)
+    counters.tiles, counters.stored_elements = tiles, out.elements
+    return counters
+
+
+def _pieces(problem: Problem, axes: tuple[Axis, ...]) -> list[int]:
+    """Number of tiles along each axis of the output tensor."""
+    count = {axis.name: axis.count for axis in axes}
+    if isinstance(problem, Elementwise):
+        return [axis.count for axis in axes]
+    if isinstance(problem, Softmax):
+        shape = problem.type.shape
+        by_axis = {problem.inner_axis: count["inner"], problem.axis: count["k"]}
+        return [by_axis.get(i, size) for i, size in enumerate(shape)]
+    if isinstance(problem, Window):
+        letters = {"N": count["batch"], "H": count["y"], "W": count["x"], "C": count["c"]}
+        return [letters[letter] for letter in problem.x_axes]
+    letters = {"H": count["y"], "W": count["x"], "C": count["group"] * count["n"]}
+    return [problem.batch_shape[i] if letter == "B" else letters[letter] for i, letter in enumerate(problem.out_axes)]
+
+
+def _aligned(along: tuple[int, ...], nbytes: int, tier: str, pieces: list[int], counters: Counters) -> None:
+    """An elementwise operand: along its own axes each tile loads another part, along the others the same again."""
+    repeats = math.prod(count for count, axis in zip(pieces, along, strict=True) if axis < 0)
+    for ends in ((tier, "L1"), ("L1", "L0")):
+        counters.move(*ends, nbytes * repeats, math.prod(pieces))
+
+
+def _softmax(step: Step, problem: Softmax, counters: Counters) -> None:
+    tiles = out_tiles(problem, step.axes)
+    passes = 1 if step.operands[0].is_panel else 3
+    counters.move(step.operands[0].tier, "L1", passes * problem.type.nbytes, passes * tiles)
+    counters.move("L1", "L0", 3 * problem.type.nbytes, 3 * tiles)
+
+
+def _window(step: Step, problem: Window, counters: Counters) -> None:
+    axis = {a.name: a for a in step.axes}
+    x_size, outputs = DTYPE_BYTES[problem.x.dtype], problem.out.elements
+    row_sum, row_boxes = box_sums(problem.rows, axis["y"], axis["kh"])
+    column_sum, column_boxes = box_sums(problem.columns, axis["x"], axis["kw"])
+    batch, channels = axis["batch"].extent, axis["c"].extent
+    boxes = batch * axis["c"].count * row_boxes * column_boxes
+    counters.move(step.operands[0].tier, "L1", batch * row_sum * column_sum * channels * x_size, boxes)
+    taps = axis["kh"].extent * axis["kw"].extent
+    computes = out_tiles(problem, step.axes) * axis["kh"].count * axis["kw"].count
+    counters.move("L1", "L0", outputs * taps * x_size, computes)
+    if problem.w is not None:
+        again = batch * axis["y"].count * axis["x"].count
+        for ends in ((step.operands[1].tier, "L1"), ("L1", "L0")):
+            counters.move(*ends, again * problem.w.nbytes, computes)
+        counters.macs = outputs * taps
+
+
+def _contraction(step: Step, problem: Contraction, counters: Counters) -> None:
+    axis = {a.name: a for a in step.axes}
+    x, w = step.operands
+    x_size, w_size = DTYPE_BYTES[problem.x.dtype], DTYPE_BYTES[problem.w.dtype]
+    batch, groups, columns = axis["batch"].count, axis["group"].count, axis["n"].count
+    spatial = axis["y"].count * axis["x"].count
+    reduction = (axis["c"], axis["kh"], axis["kw"])
+    chunks, products = math.prod(a.count for a in reduction), math.prod(a.extent for a in reduction)
+    row_sum, row_boxes = box_sums(problem.rows, axis["y"], axis["kh"])
+    column_sum, column_boxes = box_sums(problem.columns, axis["x"], axis["kw"])
+    passes = batch * groups * (min(1, columns) if x.is_panel else columns)
+    x_elements = row_sum * column_sum * axis["c"].extent
+    counters.move(x.tier, "L1", passes * x_elements * x_size, passes * row_boxes * column_boxes * axis["c"].count)
+    if not w.is_panel:
+        passes = batch * spatial
+    elif problem.is_weight_shared:
+        passes = min(1, batch * spatial)
+    else:
+        passes = batch * min(1, spatial)
+    w_elements = products * groups * axis["n"].extent
+    counters.move(w.tier, "L1", passes * w_elements * w_size, passes * groups * columns * chunks)
+    computes = batch * groups * spatial * columns * chunks
+    pixels = axis["batch"].extent * axis["y"].extent * axis["x"].extent
+    counters.move("L1", "L0", pixels * groups * columns * products * x_size, computes)
+    counters.move("L1", "L0", batch * spatial * w_elements * w_size, computes)
+    outputs = pixels * groups * axis["n"].extent
+    counters.macs = outputs * products
+    if step.dataflow != "output_stationary":
+        again = chunks - 1  # partial sums leave and come back between chunks; float32 and int32 are 4 bytes
+        for ends in (("L0", "L1"), ("L1", "L0")):
+            counters.move(*ends, again * outputs * 4, again * batch * groups * spatial * columns)
+
+
+def box_sums(sliding: Sliding, out: Axis, kernel: Axis) -> tuple[int, int]:
+    """Real positions in all boxes along one axis, and the number of boxes with any, counted on a padded row of ones."""
+    touched = (out.count * out.tile - 1) * sliding.stride + (sliding.kernel - 1) * sliding.dilation + 1
+    ones = np.zeros(max(touched, sliding.before + sliding.size), np.int64)
+    ones[sliding.before : sliding.before + sliding.size] = 1
+    total = boxes = 0
+    for (i,), (k,) in ((i, k) for i in tile_indices((out,)) for k in tile_indices((kernel,))):
+        (o0, o1), (k0, k1) = out.span(i), kernel.span(k)
+        start = o0 * sliding.stride + k0 * sliding.dilation
+        if kernel.tile == 1:
+            box = ones[start : start + (o1 - o0 - 1) * sliding.stride + 1 : sliding.stride]
+        else:
+            box = ones[start : start + (o1 - o0 - 1) * sliding.stride + (k1 - k0 - 1) * sliding.dilation + 1]
+        total += int(box.sum())
+        boxes += bool(box.any())
+    return total, boxes

@@ -1,0 +1,126 @@
+"""One step in fast mode: bound to arrays, it is a list of NumPy calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_kit.graph.ir import Entry, Node
+from npu_kit.plan.geometry import Contraction, Elementwise, Softmax, Window, problem_of
+from npu_kit.plan.ir import Plan, Step
+from npu_kit.runtime.arithmetic import apply_elementwise, compute_dtype
+from npu_kit.runtime.fast_batches import repeated
+from npu_kit.runtime.fast_contraction import FastContraction
+from npu_kit.runtime.fast_epilogue import BoundEpilogue, Call, Epilogue, working_order
+from npu_kit.runtime.fast_window import FastWindow
+from npu_kit.runtime.kernels import softmax_maximum, softmax_powers, softmax_sum
+from npu_kit.runtime.workspace import Scratch
+
+Array = NDArray[Any]
+
+
+class FastStep:
+    """One step of a plan, ready to be bound to arrays.
+
+    Args:
+        plan, step: what is run.
+        unchanging: entries whose arrays are the same in every run.
+        copies: of the step, each on an image of its own.
+        lanes: threads that share the work.
+    """
+
+    def __init__(self, plan: Plan, step: Step, unchanging: Set[Entry], copies: int = 1, lanes: int = 1) -> None:
+        self._graph, self._step, self._unchanging = plan.graph, step, unchanging
+        problem = problem_of(plan.graph, step.nodes[0])
+        self._blocked: Any = None  # FastContraction or FastWindow: of one form, each with blocks of its own
+        if isinstance(problem, Contraction):
+            problem = repeated(problem, copies)
+            self._blocked = FastContraction(plan, step, problem, lanes)
+        elif isinstance(problem, Window):
+            problem = repeated(problem, copies)
+            self._blocked = FastWindow(step, problem, lanes)
+        self._problem = problem
+        self._epilogue = Epilogue(plan.graph, step, problem)
+        self.scratch_bytes = self._blocked.scratch_bytes if self._blocked else 0
+        self.is_shared = self._blocked is not None and len(self._blocked.blocks) >= lanes > 1
+        self._packed: Any = None
+
+    def memory_order(self, tensors: Mapping[Entry, Array]) -> list[int]:
+        """The output's axes, outermost first, as suits the step: channels last, or as in a tensor that it reads."""
+        if self._blocked is not None:
+            return [axis for axis in working_order(self._problem) if axis is not None]
+        shape = self._graph.type_of(self._step.output).shape
+        for operand in self._step.operands:
+            if operand.entry in tensors and tensors[operand.entry].shape == shape:
+                strides = tensors[operand.entry].strides
+                return sorted(range(len(shape)), key=lambda axis: -strides[axis])
+        return list(range(len(shape)))
+
+    def bind(self, tensors: Mapping[Entry, Array], output: Array, lanes: Sequence[Scratch]) -> list[list[Call]]:
+        """The NumPy calls that compute the step on these arrays, for each lane; lanes do not wait for each other."""
+        epilogue = self._epilogue.bind(tensors, output)
+        inputs = [tensors[operand.entry] for operand in self._step.operands]
+        calls: list[list[Call]] = [[] for _ in lanes]
+        blocked, problem = self._blocked, self._problem
+        if blocked is not None and blocked.blocks:
+            images, weights = blocked.images(inputs[0]), self._weights(blocked, inputs[1:])
+            for number, block in enumerate(blocked.blocks):
+                lane = number * len(lanes) // len(blocked.blocks) if len(blocked.blocks) >= len(lanes) else 0
+                calls[lane] += blocked.bind(block, images, weights, epilogue, lanes[lane])
+        elif isinstance(problem, Softmax):
+            calls[0].append(partial(_whole, epilogue, partial(_softmax, self._step, problem, inputs[0])))
+        elif isinstance(problem, Elementwise):
+            node = self._graph.nodes[self._step.nodes[0]]
+            calls[0].append(partial(_whole, epilogue, partial(_elementwise, node, problem, inputs)))
+        else:  # nothing to sum, or nothing to compute
+            zeros = partial(np.zeros, epilogue.output.shape, compute_dtype(problem.out.dtype))
+            calls[0].append(partial(_whole, epilogue, zeros))
+        return calls
+
+    def _weights(self, blocked: Any, operands: Sequence[Array]) -> Any:
+        """The weights, packed; packed once if they never change."""
+        if not operands or self._step.operands[1].entry not in self._unchanging:
+            return blocked.pack_weights(operands[0]) if operands else None
+        if self._packed is None:
+            self._packed = blocked.pack_weights(operands[0])
+        return self._packed
+
+
+def _whole(epilogue: BoundEpilogue, compute: Callable[[], Array]) -> None:
+    """Compute all of the anchor's result and take it to the output."""
+    epilogue.call(compute(), tuple(slice(0, size) for size in epilogue.output.shape))()
+
+
+def _elementwise(node: Node, problem: Elementwise, inputs: Sequence[Array]) -> Array:
+    if not node.is_kernel:
+        return inputs[0]
+    if 0 in problem.out.shape:
+        return np.empty(problem.out.shape, problem.out.dtype)
+    seen = [
+        array.reshape([array.shape[axis] if axis >= 0 else 1 for axis in aligned.along])
+        for array, aligned in zip(inputs, problem.operands, strict=True)
+    ]
+    value = apply_elementwise(node.name, node.attrs, seen, problem.out.dtype)
+    return value if value.shape == problem.out.shape else np.broadcast_to(value, problem.out.shape).copy()
+
+
+def _softmax(step: Step, problem: Softmax, x: Array) -> Array:
+    """Rows stay apart; the columns are padded to whole tiles and summed tile by tile, as in step mode."""
+    columns = step.axes[-1]
+    moved = np.moveaxis(x, problem.axis, -1)
+    rows = moved.size // max(1, columns.extent)
+    packed = np.full((rows, columns.count * columns.tile), -np.inf, x.dtype)
+    packed[:, : columns.extent] = moved.reshape(rows, columns.extent)
+    maximum, total = np.full(rows, -np.inf, np.float32), np.zeros(rows, np.float32)
+    chunks = packed.reshape(rows, columns.count, columns.tile)
+    for part in range(columns.count):
+        softmax_maximum(maximum, chunks[:, part])
+    for part in range(columns.count):
+        softmax_sum(total, chunks[:, part], maximum)
+    with np.errstate(all="ignore"):
+        value = softmax_powers(packed, maximum) / total[:, None]
+    return np.moveaxis(value[:, : columns.extent].reshape(moved.shape), -1, problem.axis)
