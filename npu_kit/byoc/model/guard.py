@@ -14,6 +14,7 @@ from tvm.ir import IRModule
 from npu_kit.byoc.model import calls
 from npu_kit.byoc.model.walk import model_functions, operators_in, walk_calls
 from npu_kit.errors import UnsupportedError
+from npu_kit.runtime.arithmetic import check_scale
 
 # TVM's passes recurse: an expression nested about 5,000 deep ends the process. A chain of bindings is not nested.
 MAX_DEPTH = 1_000
@@ -133,6 +134,12 @@ def _is_integer(call: Any) -> bool:
     return calls.dtype_of(call).startswith(("int", "uint"))
 
 
+def _check_scale(call: Any) -> str:
+    scale = calls.constant_value(call.args[1])
+    problems = check_scale(scale) if scale is not None else []
+    return f"{'; '.join(problems)}, and TVM computes garbage with it or cannot build it" if problems else ""
+
+
 def _check_convolution(call: Any) -> str:
     shape = calls.shape_of(call.args[1])
     axis = str(call.attrs.kernel_layout).find("I")
@@ -147,6 +154,7 @@ def _check_pool(call: Any) -> str:
 _ON_HOST: Mapping[str, Rule] = {
     **dict.fromkeys(_DIVISIONS, _check_division),
     **dict.fromkeys(_CONVOLUTIONS, _check_convolution),
+    **dict.fromkeys(("relax.quantize", "relax.dequantize"), _check_scale),
     **{f"relax.nn.{kind}_pool{axes}d": _check_pool for kind in ("max", "avg") for axes in (1, 2, 3)},
 }
 
