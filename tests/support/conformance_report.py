@@ -106,7 +106,7 @@ code and builds, and the results are compared in dtype, shape and values, with t
 constants runs twice, with `bind_constants` off and on. Where the importer needs a shape, axes or bounds that a case
 passes as inputs, they are made constants, as models in files have them.
 
-`make conformance` runs all cases and fails if one ends worse than here; it is not part of `make test` yet, for its length.
+`make conformance` runs all cases and fails if one ends worse than here; `make test` does not, for its length.
 
 ## Outcomes
 
