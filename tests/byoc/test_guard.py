@@ -199,3 +199,13 @@ def test_a_model_without_main_and_with_a_choice():
         functions[ir.GlobalVar(name)] = function.with_attr("global_symbol", name)
     with pytest.raises(PartitionError, match=r"no function main: it has decode, prefill"):
         npu_kit.compile(IRModule(functions))
+
+
+@pytest.mark.parametrize(("dtype", "is_refused"), [("int32", True), ("float32", False)])
+def test_a_legalised_integer_division(dtype, is_refused):
+    legalised = relax.transform.LegalizeOps()(module(relax.op.divide, ((4,), dtype), ((4,), dtype)))
+    if is_refused:
+        with pytest.raises(UnsupportedError, match="divide integers by elements of a tensor"):
+            npu_kit.compile(legalised)
+    else:
+        assert npu_kit.compile(legalised).run(np.ones(4, dtype), np.full(4, 2, dtype)).tolist() == [0.5] * 4

@@ -5,10 +5,11 @@ Each rule was seen on the apache-tvm 0.27 wheel; the message says what happens t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 from tvm.ir import IRModule
 
 from npu_kit.byoc.model import calls
@@ -60,6 +61,26 @@ def verify_host(mod: IRModule) -> None:
         mod: a partitioned module: what is on the NPU is not looked at.
     """
     _verify_calls(mod, _ON_HOST, " on the host")
+    for var, function in mod.functions.items():
+        if isinstance(function, tirx.PrimFunc) and _divides_by_a_tensor(function):
+            raise UnsupportedError(
+                f"the loops of {var.name_hint} on the host",
+                "they divide integers by elements of a tensor, and a 0 among them ends the process",
+                "partitioning the model before LegalizeOps: the NPU raises ZeroDivisionError there.",
+            )
+
+
+def _divides_by_a_tensor(function: Any) -> bool:
+    """Whether a PrimFunc divides integers by what it loads; this wheel has no visitor for its statements in Python."""
+    nodes = json.loads(ir.save_json(function))["nodes"]
+    for node in nodes:
+        if node["type"] in ("prim.Div", "prim.Mod", "prim.FloorDiv", "prim.FloorMod"):
+            divisor = nodes[node["data"]["b"]]
+            while divisor["type"] == "prim.Cast":
+                divisor = nodes[divisor["data"]["value"]]
+            if divisor["type"] == "ir.TensorLoad" and "int" in json.dumps(nodes[node["data"]["ty"]]):
+                return True
+    return False
 
 
 def verify_recursion(mod: IRModule) -> None:
