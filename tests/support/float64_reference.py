@@ -39,11 +39,12 @@ class Arithmetic:
     """How one implementation computes."""
 
     computes_in: Mapping[str, str]  # dtype of the operands -> dtype of sums and of what is inside an operation
+    sums_in_the_result: bool  # whether a sum has the dtype of the result, where that is the narrower one
     keeps_small_values: bool  # whether tanh and sigmoid are as exact near 0, relatively, as elsewhere
 
 
-KIT = Arithmetic({"float16": "float32", "float32": "float32"}, True)
-LLVM = Arithmetic({"float16": "float16", "float32": "float32"}, False)
+KIT = Arithmetic({"float16": "float32", "float32": "float32"}, sums_in_the_result=False, keeps_small_values=True)
+LLVM = Arithmetic({"float16": "float16", "float32": "float32"}, sums_in_the_result=True, keeps_small_values=False)
 
 
 def evaluate(model: Model, arithmetic: Arithmetic) -> list[Approximate]:
@@ -62,6 +63,8 @@ def evaluate(model: Model, arithmetic: Arithmetic) -> list[Approximate]:
 def _rounded(step: Step, args: list[Approximate], dtypes: list[str], arithmetic: Arithmetic) -> Approximate:
     """One step: the operation, then the rounding to the dtype of its result."""
     unit = UNIT[arithmetic.computes_in.get(dtypes[0], "float32")]
+    if arithmetic.sums_in_the_result and step.dtype in UNIT:
+        unit = max(unit, UNIT[step.dtype])
     value, error = _RULES[step.op](step, args, unit)
     if step.op in ("sigmoid", "tanh") and not arithmetic.keeps_small_values:
         error = error + TRANSCENDENTAL * unit

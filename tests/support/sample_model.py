@@ -49,6 +49,7 @@ class Model:
     steps: tuple[Step, ...]
     results: tuple[Value, ...]  # one: the model returns it; several: a tuple
     seed: int = 0
+    run: int = 0  # inputs differ from run to run, constants do not
 
     def type_of(self, value: Value) -> tuple[Shape, str]:
         """Shape and dtype of a value."""
@@ -62,7 +63,8 @@ class Model:
     @functools.cached_property
     def arrays(self) -> tuple[Array, ...]:
         """One seeded array per leaf, which does not depend on the other leaves."""
-        return tuple(_array(leaf, np.random.default_rng([self.seed, i])) for i, leaf in enumerate(self.leaves))
+        seeds = [(self.seed, i, 0 if leaf.is_const else self.run) for i, leaf in enumerate(self.leaves)]
+        return tuple(_array(leaf, np.random.default_rng(seed)) for leaf, seed in zip(self.leaves, seeds, strict=True))
 
     @property
     def inputs(self) -> list[Array]:
