@@ -12,7 +12,7 @@ from tvm import relax
 from npu_kit.byoc import BACKEND
 from npu_kit.byoc.codegen import registration
 from npu_kit.byoc.codegen.generate import GeneratedRegion, generate, write_options
-from npu_kit.byoc.model.guard import verify_host
+from npu_kit.byoc.model.guard import verify_host, verify_recursion
 from npu_kit.byoc.model.walk import model_functions
 from npu_kit.byoc.partition import partition
 from npu_kit.byoc.report import Partition
@@ -109,6 +109,7 @@ def compile(
     settings = Settings(machine if tile is None else machine.replace(tile=tile), power_mode, mode)
     parts = partition(mod, settings.spec, patterns=patterns, merge=merge, bind_constants=bind_constants)
     verify_host(parts.module)
+    verify_recursion(parts.module)
     # Here errors arrive as they are raised; RunCodegen then finds the same content planned.
     regions = [generate(region.function, settings) for region in parts.regions]
     run_codegen = relax.transform.RunCodegen({BACKEND: write_options(settings)})

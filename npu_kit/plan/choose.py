@@ -14,12 +14,14 @@ from npu_kit.plan.reasons import Candidate, comparisons, step_reasons
 from npu_kit.plan.steps import StepBuilder, label
 from npu_kit.plan.traffic import aligned_bytes, operand_loads, step_counters
 
-# The estimate was up to 13 % below the exact cycles on the layers of ResNet-18, up to 36 % on single small products.
+# On 14 layers and 4 machines the estimate was 19 % below to 2 % above the exact cycles, half of them within 0.1 %.
 CLEARLY_BETTER = 0.85
 
 
 @dataclass(frozen=True)
 class Choice:
+    """The step that is taken, with what it copies to L2, why, and what it costs."""
+
     step: Step
     residents: tuple[Buffer, ...]
     reasons: tuple[Reason, ...]

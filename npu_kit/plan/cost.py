@@ -55,10 +55,14 @@ class CostModel:
             engine.name: active_lanes(spec, engine.name, power_mode) // engine.rows for engine in spec.engines
         }
 
+    def latency(self, source: str, target: str) -> int:
+        """Cycles before the first byte of a transfer arrives: the slower tier's."""
+        return max(self._tiers[source].access_cycles, self._tiers[target].access_cycles)
+
     def transfer(self, source: str, target: str, nbytes: int) -> int:
         """Cycles of one transfer: the slower tier's latency, then its bandwidth."""
-        ends = self._tiers[source], self._tiers[target]
-        return max(end.access_cycles for end in ends) + math.ceil(nbytes / min(end.bytes_per_cycle for end in ends))
+        bytes_per_cycle = min(self._tiers[source].bytes_per_cycle, self._tiers[target].bytes_per_cycle)
+        return self.latency(source, target) + math.ceil(nbytes / bytes_per_cycle)
 
     def transfers(self, counters: Counters) -> int:
         """Cycles of all transfers counted, between tiers outside the engines."""
@@ -66,9 +70,8 @@ class CostModel:
         for (source, target), nbytes in counters.nbytes.items():
             if "L0" in (source, target):
                 continue
-            ends = self._tiers[source], self._tiers[target]
-            latency = max(end.access_cycles for end in ends) * counters.transfers[source, target]
-            cycles += latency + math.ceil(nbytes / min(end.bytes_per_cycle for end in ends))
+            latency = self.latency(source, target)
+            cycles += latency * (counters.transfers[source, target] - 1) + self.transfer(source, target, nbytes)
         return cycles
 
     def array(

@@ -10,14 +10,32 @@ from npu_kit.graph.ir import DTYPE_BYTES, Graph
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.geometry import Contraction, Problem, Softmax, problem_of
 from npu_kit.plan.ir import Axis, Step
-from npu_kit.plan.traffic import step_counters
+from npu_kit.plan.traffic import operand_loads, step_counters
 
 
 def estimate_cycles(graph: Graph, step: Step, cost: CostModel) -> int:
-    """Cycles of a step if nothing but the busier side counted; with single slots the two sides take turns."""
+    """About how many cycles a step takes.
+
+    With single slots transfers and work take turns. With double slots the longer of the two remains, and what cannot
+    hide: copies to L2 before the first tile, and panels, which are loaded during one piece of work and not during all.
+    """
+    problem = problem_of(graph, step.nodes[0])
     transfers = cost.transfers(step_counters(graph, step))
-    work = _work_cycles(graph, step, problem_of(graph, step.nodes[0]), cost)
-    return max(transfers, work) if step.is_double_buffered else transfers + work
+    work = _work_cycles(graph, step, problem, cost)
+    if not step.is_double_buffered:
+        return transfers + work
+    ahead = sum(cost.transfer("L3", "L2", graph.type_of(entry).nbytes) for entry in step.prefetch)
+    pieces = max(1, math.prod(axis.count for axis in step.axes))
+    uncovered = 0
+    for operand in step.operands:
+        if operand.is_panel:
+            number, nbytes = operand_loads(problem, step.axes, operand)
+            panels = max(1, number // operand.slot.parts)
+            each = cost.transfer(operand.tier, "L1", nbytes // panels) + (operand.slot.parts - 1) * cost.latency(
+                operand.tier, "L1"
+            )
+            uncovered += panels * max(0, each - work // pieces)
+    return ahead + max(transfers - ahead, work + uncovered)
 
 
 def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) -> int:

@@ -13,7 +13,7 @@ NOTEBOOKS = [VIEWS, *sorted((ROOT / "notebooks").glob("*.ipynb"))]
 USUAL = {"width": 1280, "height": 900}
 TALL = {"width": 1280, "height": 1900}  # no view is cut in its screenshot
 PRESSES = 8  # of an arrow key, until a slider changes what is seen: a larger L1 need not change a plan at once
-PATIENCE_MILLISECONDS = 10_000
+PATIENCE_MILLISECONDS = 30_000
 A_MOMENT_MILLISECONDS = 1_500
 
 # What a view shows: its pictures, and what is wrong.

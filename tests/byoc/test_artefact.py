@@ -96,6 +96,14 @@ def test_loading_needs_trust(exported):
         npu_kit.load(exported[0])
 
 
+def test_a_model_exported_again_to_the_same_path_is_the_new_one(tmp_path):
+    x = np.ones((2, 4), "float32")
+    for seed in (1, 2, 3):
+        module, reference = two_layers(seed)
+        library = npu_kit.compile(module).export(tmp_path / "model.so")
+        np.testing.assert_allclose(npu_kit.load(library, trust=True).run(x), reference(x), atol=1e-5)
+
+
 @pytest.fixture
 def copied(exported, tmp_path):
     """A copy of the library and its manifest, to damage."""

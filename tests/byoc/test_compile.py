@@ -279,6 +279,15 @@ def test_a_subclass_keeps_its_class(x, monkeypatch):
         compiled.run(x)
 
 
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C as a terminal has it: a process that was started in the background ignores the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_a_kernel_is_a_keyboard_interrupt_and_the_next_run_is_right(x, monkeypatch):
     mod, reference = dense(7)
     compiled = npu_kit.compile(mod)
@@ -294,6 +303,7 @@ def test_ctrl_c_in_a_kernel_is_a_keyboard_interrupt_and_the_next_run_is_right(x,
     np.testing.assert_allclose(compiled.run(x), reference(x), atol=1e-5)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_while_the_host_computes_is_a_keyboard_interrupt(rng):
     """Python delivers it at the entry of the next callback, where TVM loses the class."""
     builder, v = relax.BlockBuilder(), relax.Var("x", relax.TensorType((1000, 1000), "float32"))

@@ -76,6 +76,27 @@ def module(op, *types):
     return builder.get()
 
 
+@I.ir_module
+class Countdown:
+    @R.function
+    def countdown(x: R.Tensor((2, 4), "float32"), n: R.Tensor((), "int32")) -> R.Tensor((2, 4), "float32"):
+        cls = Countdown
+        c = R.greater(n, R.const(0, "int32"))
+        if c:
+            y = R.multiply(x, x)
+            m = R.subtract(n, R.const(1, "int32"))
+            z = cls.countdown(y, m)
+        else:
+            z = R.negative(x)
+        return z
+
+    @R.function
+    def main(x: R.Tensor((2, 4), "float32"), n: R.Tensor((), "int32")) -> R.Tensor((2, 4), "float32"):
+        cls = Countdown
+        z = cls.countdown(x, n)
+        return z
+
+
 INT64 = ((4,), "int64")
 
 
@@ -121,6 +142,11 @@ def test_if_alone_runs():
     x = np.arange(4, dtype="float32")
     np.testing.assert_allclose(compiled.run(np.array(True), x), -np.sin(x), atol=1e-6)
     np.testing.assert_allclose(compiled.run(np.array(False), x), np.cos(x), atol=1e-6)
+
+
+def test_a_function_that_calls_itself():
+    with pytest.raises(UnsupportedError, match="function countdown of the model: it calls itself"):
+        npu_kit.compile(Countdown)
 
 
 def test_a_convolution_without_input_channels():

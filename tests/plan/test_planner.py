@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from npu_kit.errors import PlanError, SpecError
 from npu_kit.graph.ir import Graph
-from npu_kit.hw.presets import load_spec
+from npu_kit.hw.presets import load_spec, preset_names
+from npu_kit.plan.cost import CostModel
+from npu_kit.plan.estimate import estimate_cycles
 from npu_kit.plan.forecast import busy_cycles, forecast, total_cycles
 from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.ir import Plan
@@ -283,3 +285,15 @@ def test_verify_names_the_broken_rule(rule: str) -> None:
     verify_plan(plan)
     with pytest.raises(PlanError, match=rule):
         verify_plan(_broken(plan, rule))
+
+
+@pytest.mark.parametrize("machine", preset_names())
+@pytest.mark.parametrize("double_buffer", [False, True])
+@pytest.mark.parametrize("sizes", [(64, 256, 256), (100, 300, 80), (40, 600, 500)])
+def test_the_estimate_is_near_the_timeline(machine: str, double_buffer: bool, sizes: tuple[int, int, int]) -> None:
+    m, k, n = sizes
+    b = GraphBuilder()
+    b.op("matmul", b.input((m, k)), b.input((k, n)))
+    plan = make_plan(b.graph(), load_spec(machine), double_buffer=double_buffer)
+    estimate = estimate_cycles(plan.graph, plan.steps[0], CostModel(plan.spec, plan.power_mode))
+    assert 0.75 < estimate / total_cycles(forecast(plan)) < 1.1

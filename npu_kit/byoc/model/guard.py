@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tvm import relax
+from tvm import ir, relax
 from tvm.ir import IRModule
 
 from npu_kit.byoc.model import calls
@@ -59,6 +59,29 @@ def verify_host(mod: IRModule) -> None:
         mod: a partitioned module: what is on the NPU is not looked at.
     """
     _verify_calls(mod, _ON_HOST, " on the host")
+
+
+def verify_recursion(mod: IRModule) -> None:
+    """Raise UnsupportedError if a function of the model calls itself, also through others."""
+    called = {
+        str(var.name_hint): {
+            str(call.op.name_hint) for call, _ in walk_calls(function) if isinstance(call.op, ir.GlobalVar)
+        }
+        for var, function in model_functions(mod)
+    }
+    for name in called:
+        reached, waiting = set[str](), list(called[name])
+        while waiting:
+            other = waiting.pop()
+            if other not in reached:
+                reached.add(other)
+                waiting.extend(called.get(other, ()))
+        if name in reached:
+            raise UnsupportedError(
+                f"function {name} of the model",
+                "it calls itself, and TVM's code generation follows calls until the process ends",
+                "a loop outside of the model, around run.",
+            )
 
 
 def nesting_depth(function: Any) -> int:

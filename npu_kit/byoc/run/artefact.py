@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +81,25 @@ def load(path: str | os.PathLike[str], *, trust: bool = False) -> RunnableModel:
         raise ToolError(
             f"cannot load {path}", f"its sha256 is {found} and its manifest says {sha256}", "exporting the model again."
         )
-    return RunnableModel(tvm.runtime.load_module(str(library)), entry, parameters)
+    return RunnableModel(tvm.runtime.load_module(str(_copy_by_content(library, sha256))), entry, parameters)
+
+
+@functools.cache
+def _copies() -> tempfile.TemporaryDirectory[str]:
+    """A folder of this process for loaded libraries, removed when it ends."""
+    return tempfile.TemporaryDirectory(prefix="npu_kit_", ignore_cleanup_errors=True)
+
+
+def _copy_by_content(library: Path, sha256: str) -> Path:
+    """The library under a name that stands for its content.
+
+    The system's loader gives a path that it has loaded once the same library again, whatever the file holds by then: a
+    model exported twice to one path would go on to be the first.
+    """
+    copy = Path(_copies().name) / f"{sha256}{library.suffix}"
+    if not copy.exists():
+        shutil.copyfile(library, copy)
+    return copy
 
 
 def _read_manifest(path: Path) -> tuple[str, str, tuple[Parameter, ...]]:
