@@ -96,15 +96,16 @@ class FastWindow:
         arrays = scratch.arrays(self._shapes(block))
         yield from self._pack(images[slice(*block.images)], block, arrays["image"])
         sums, product = arrays["sums"], arrays["product"]
+        fold = np.maximum if self._problem.is_maximum else np.add
         for number, (kh, kw) in enumerate(np.ndindex(self._kernel)):
             tap = self._tap(arrays["image"], kh, kw, sums.shape[1])
-            if weights is not None:  # the first product is not added to 0.0: the epilogue does that
-                yield partial(np.multiply, tap, weights[kh, kw], product if number else sums)
-                tap = product
+            if weights is None:
+                yield partial(fold, sums if number else self._start, tap, out=sums)
             elif not number:
-                yield partial(np.maximum if self._problem.is_maximum else np.add, self._start, tap, out=sums)
-            if number:
-                yield partial(np.maximum if self._problem.is_maximum else np.add, sums, tap, out=sums)
+                yield partial(np.multiply, tap, weights[kh, kw], sums)  # the epilogue adds 0.0
+            else:
+                yield partial(np.multiply, tap, weights[kh, kw], product)
+                yield partial(np.add, sums, product, sums)
         if self._problem.operation == "avg_pool2d":
             by_row, by_column = self._problem.divisors()
             divisors = np.outer(by_row[slice(*block.rows)], by_column)[:, :, None]
