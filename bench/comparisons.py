@@ -84,8 +84,8 @@ def matmul(threads: int, size: int = 1024) -> Comparison:
     functions = {
         "np.matmul": lambda: np.matmul(a, b, out=out),
         "kit, 32x32 tiles": runner(one_operation("matmul", (a.shape, b.shape)), [a, b]),
-        "TVM, ten-line schedule": tvm_peers.compiled(tvm_peers.scheduled(function), a, b),
-        "TVM, default build": tvm_peers.compiled(function, a, b),
+        "TVM, ten-line schedule": tvm_peers.compiled(tvm_peers.scheduled(function), a, b, tvm_peers.THIS_PROCESSOR),
+        "TVM, default build": tvm_peers.compiled(function, a, b, tvm_peers.DEFAULT),
     }
     if HAS_ONNX:
         from onnx_layers import matmul_session

@@ -75,22 +75,24 @@ class Stopwatch:
 
 
 def alternate(comparison: Comparison, seconds: float) -> Result:
-    """Run the functions of a comparison one after the other, again and again, for so many seconds in all.
+    """Run the functions of a comparison one after the other, again and again.
 
-    Each runs once (twice, if it is quick) without being counted, and at least ``FEW`` times; those in
-    ``comparison.few`` no more than that.
+    Each runs once (twice, if it is quick) without being counted, then ``FEW`` times; those that are not in
+    ``comparison.few`` then go on for so many seconds in all.
     """
     watches = {name: Stopwatch() for name in comparison.functions}
     for name, function in comparison.functions.items():
         function()
         if name not in comparison.few:
             function()
-    begin, rounds = time.perf_counter(), 0
-    while rounds < FEW or time.perf_counter() - begin < seconds:
+    for _ in range(FEW):
         for name, function in comparison.functions.items():
-            if rounds < FEW or name not in comparison.few:
+            watches[name].run(function)
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        for name, function in comparison.functions.items():
+            if name not in comparison.few:
                 watches[name].run(function)
-        rounds += 1
     timings = {name: watch.timing for name, watch in watches.items()}
     return Result(comparison.name, comparison.question, comparison.baseline, timings, comparison.notes)
 

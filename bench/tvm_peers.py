@@ -13,11 +13,13 @@ UNTUNED = (
     "TVM's default build is untuned: plain loops, no tiles, no vectors. The ten-line schedule beside it in the matmul "
     "shows what TVM does where somebody asks for more."
 )
+DEFAULT = "llvm"  # a processor of the family's first generation, as nobody says which
+THIS_PROCESSOR = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
 
 
 def default_model(module: Any, *arrays: np.ndarray) -> Callable[[], Any]:
     """``main`` of a Relax module, by TVM's default build."""
-    machine = relax.VirtualMachine(relax.build(module, target=_target()).mod, tvm.cpu())
+    machine = relax.VirtualMachine(relax.build(module, target=DEFAULT).mod, tvm.cpu())
     tensors = [tvm.runtime.tensor(array) for array in arrays]
     return lambda: machine["main"](*tensors)
 
@@ -46,12 +48,8 @@ def scheduled(function: Any, rows: int = 4, columns: int = 64) -> Any:
     return schedule.mod
 
 
-def compiled(function: Any, a: np.ndarray, b: np.ndarray) -> Callable[[], Any]:
-    """A TensorIR matmul, compiled, on two matrices."""
-    library = tvm.compile(function, target=_target())
+def compiled(function: Any, a: np.ndarray, b: np.ndarray, target: Any) -> Callable[[], Any]:
+    """A TensorIR matmul, compiled for ``target``, on two matrices."""
+    library = tvm.compile(function, target=target)
     tensors = [tvm.runtime.tensor(array) for array in (a, b, np.zeros((a.shape[0], b.shape[1]), a.dtype))]
     return lambda: library["main"](*tensors)
-
-
-def _target() -> Any:
-    return tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
