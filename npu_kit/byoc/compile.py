@@ -22,6 +22,7 @@ from npu_kit.byoc.run.host import build_executable
 from npu_kit.byoc.run.model import RunnableModel, parameters_of
 from npu_kit.byoc.run.region_text import Settings
 from npu_kit.doctor import require_tvm
+from npu_kit.errors import PartitionError
 from npu_kit.graph.ir import Graph
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
@@ -34,7 +35,7 @@ class Compiled(RunnableModel):
     def __init__(
         self, executable: Any, partition: Partition, regions: Sequence[GeneratedRegion], settings: Settings
     ) -> None:
-        entry, function = model_functions(partition.module)[0]
+        entry, function = _entry_of(partition.module)
         # executable.mod: VirtualMachine(executable) links an empty C module first and so needs a C compiler.
         super().__init__(executable.mod, str(entry.name_hint), parameters_of(function))
         self._executable, self._partition, self._settings = executable, partition, settings
@@ -72,6 +73,16 @@ class Compiled(RunnableModel):
 
     def __repr__(self) -> str:
         return f"Compiled({self._partition.report.summary} mode={self.mode!r})"
+
+
+def _entry_of(module: Any) -> tuple[Any, Any]:
+    """The function that ``run`` calls: ``main``, or the only one; PartitionError if there is no telling."""
+    functions = model_functions(module)
+    names = [str(var.name_hint) for var, _ in functions]
+    if len(functions) == 1 or "main" in names:
+        return functions[0]  # main comes first
+    why = f"it has {', '.join(names)}" if names else "it has none that can be called from outside"
+    raise PartitionError("the model has no function main", why, "calling the one to run main.")
 
 
 def compile(

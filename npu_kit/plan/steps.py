@@ -153,7 +153,8 @@ class StepBuilder:
         layouts = problem.layouts(axes)
         memory = SlotMemory(self.spec)
         parts = max(1, axes[-1].count) if with_panel else 1
-        panel = with_panel or (isinstance(problem, Softmax) and parts <= 1)
+        # Only a softmax has chunks that a later pass reads again; a single chunk is its own panel.
+        panel = isinstance(problem, Softmax) and (with_panel or axes[-1].count <= 1)
         names = [name for name in layouts if name != "out"]
         operands = tuple(
             self._operand(name, i, memory.add(name, "L1", layouts[name].nbytes, parts, copies), panel)

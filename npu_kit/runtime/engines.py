@@ -113,7 +113,13 @@ def _contraction(slots: StepSlots, problem: Contraction, instruction: Instructio
         slots.fresh("patches")
         a = slots.view("patches", (pixels, depth), problem.x.dtype)
         windows = _windows(problem, tile, x, (tile["y"], tile["x"]), (tile["kh"], tile["kw"]))
-        a.reshape(windows.shape)[...] = windows
+        patches = a.reshape(windows.shape)
+        patches[...] = windows
+        # Behind the kernel's last tap stand zeros, not data: an infinity there would meet a weight of zero.
+        span = spans_of(step.axes, instruction.at)
+        for axis, name in ((2, "kh"), (3, "kw")):
+            taps = span[name][1] - span[name][0]
+            patches[(slice(None),) * axis + (slice(taps, None),)] = 0
     accumulator = slots.accumulator(problem.out.dtype)
     matrix = slots.view("accumulator", (slots.tile_rows, tile["n"]), accumulator.dtype.name)
     multiply_accumulate(matrix, a, b)

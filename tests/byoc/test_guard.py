@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tvm import IRModule, relax
+from tvm import IRModule, ir, relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
 import npu_kit
 from npu_kit.byoc.model.guard import verify_depth, verify_host
 from npu_kit.byoc.run.host import build_for_host
-from npu_kit.errors import UnsupportedError
+from npu_kit.errors import PartitionError, UnsupportedError
 
 
 @I.ir_module
@@ -179,3 +179,33 @@ def test_a_deep_expression():
     verify_depth(nested(900))
     with pytest.raises(UnsupportedError, match="nested 1,100 deep"):
         verify_depth(nested(1_100))
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])
+def test_a_constant_scale_that_is_none(scale):
+    def quantize(x):
+        return relax.op.quantize(x, relax.const(np.float32(scale)), relax.const(np.int8(0)), out_dtype="int8")
+
+    with pytest.raises(UnsupportedError, match="a scale is"):
+        npu_kit.compile(module(quantize, ((2, 3), "float32")))
+
+
+def test_a_model_without_main_and_with_a_choice():
+    functions = {}
+    for name in ("prefill", "decode"):
+        functions.update(module(relax.op.nn.relu, ((2, 3), "float32")).functions.items())
+        ((var, function),) = [(v, f) for v, f in functions.items() if v.name_hint == "main"]
+        del functions[var]
+        functions[ir.GlobalVar(name)] = function.with_attr("global_symbol", name)
+    with pytest.raises(PartitionError, match=r"no function main: it has decode, prefill"):
+        npu_kit.compile(IRModule(functions))
+
+
+@pytest.mark.parametrize(("dtype", "is_refused"), [("int32", True), ("float32", False)])
+def test_a_legalised_integer_division(dtype, is_refused):
+    legalised = relax.transform.LegalizeOps()(module(relax.op.divide, ((4,), dtype), ((4,), dtype)))
+    if is_refused:
+        with pytest.raises(UnsupportedError, match="divide integers by elements of a tensor"):
+            npu_kit.compile(legalised)
+    else:
+        assert npu_kit.compile(legalised).run(np.ones(4, dtype), np.full(4, 2, dtype)).tolist() == [0.5] * 4

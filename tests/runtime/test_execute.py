@@ -172,6 +172,34 @@ def test_infinite_weights_meet_padding_as_in_the_reference() -> None:
         np.testing.assert_array_equal(np.isinf(got), np.isinf(expected))
 
 
+@pytest.mark.parametrize("shape", [(40, 1000), (40, 2000), (3, 5000)])
+def test_a_softmax_whose_rows_do_not_fit_l1_reads_them_three_times(shape: tuple[int, int]) -> None:
+    b = GraphBuilder()
+    b.op("softmax", b.input(shape), axis=1)
+    graph = b.graph()
+    small = SPEC.replace(capacity_bytes={"L1": 64 * 1024})
+    check_everything(graph, small)
+    with record() as trace:
+        execute(make_plan(graph, small), random_arrays(graph), mode="step")
+    size = graph.nodes[0].outputs[0].nbytes
+    passes = 1 if shape[0] == 3 else 3
+    assert trace.counters.dram_bytes in (size * (passes + 1), size * 2)
+
+
+def test_an_infinity_stays_in_the_outputs_that_read_it() -> None:
+    """A 7x7 kernel is cut into four and three rows: the fourth row of the second piece is no tap."""
+    b = GraphBuilder()
+    x, w = b.input((1, 10, 9, 6)), b.input((7, 7, 6, 3))
+    b.op("conv2d", x, w, data_layout="NHWC", kernel_layout="HWIO")
+    graph = b.graph()
+    x_array, w_array = random_arrays(graph)
+    x_array[0, 9, 4, 0] = np.inf
+    (expected,) = run_graph(graph, [x_array, w_array])
+    for mode in ("fast", "step"):
+        (got,) = execute(make_plan(graph, SPEC), [x_array, w_array], mode=mode, poison=True)
+        np.testing.assert_array_equal(np.isfinite(got), np.isfinite(expected))
+
+
 def test_an_integer_divide_by_zero_names_the_operation() -> None:
     b = GraphBuilder()
     b.op("divide", b.input((3, 5), "int32"), b.input((3, 5), "int32"))

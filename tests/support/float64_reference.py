@@ -148,11 +148,11 @@ def _smooth(function: Callable[[Array], Array], slope: float, scale: Callable[[A
 
 
 def _gelu(x: Array) -> Array:
-    return 0.5 * x * (1 + erf(x / np.sqrt(2)))
+    return np.asarray(0.5 * x * (1 + erf(x / np.sqrt(2))))
 
 
 def _gelu_tanh(x: Array) -> Array:
-    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
 
 
 def _softmax(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:

@@ -5,15 +5,17 @@ Each rule was seen on the apache-tvm 0.27 wheel; the message says what happens t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 from tvm.ir import IRModule
 
 from npu_kit.byoc.model import calls
 from npu_kit.byoc.model.walk import model_functions, operators_in, walk_calls
 from npu_kit.errors import UnsupportedError
+from npu_kit.runtime.arithmetic import check_scale
 
 # TVM's passes recurse: an expression nested about 5,000 deep ends the process. A chain of bindings is not nested.
 MAX_DEPTH = 1_000
@@ -59,6 +61,26 @@ def verify_host(mod: IRModule) -> None:
         mod: a partitioned module: what is on the NPU is not looked at.
     """
     _verify_calls(mod, _ON_HOST, " on the host")
+    for var, function in mod.functions.items():
+        if isinstance(function, tirx.PrimFunc) and _divides_by_a_tensor(function):
+            raise UnsupportedError(
+                f"the loops of {var.name_hint} on the host",
+                "they divide integers by elements of a tensor, and a 0 among them ends the process",
+                "partitioning the model before LegalizeOps: the NPU raises ZeroDivisionError there.",
+            )
+
+
+def _divides_by_a_tensor(function: Any) -> bool:
+    """Whether a PrimFunc divides integers by what it loads; this wheel has no visitor for its statements in Python."""
+    nodes = json.loads(ir.save_json(function))["nodes"]
+    for node in nodes:
+        if node["type"] in ("prim.Div", "prim.Mod", "prim.FloorDiv", "prim.FloorMod"):
+            divisor = nodes[node["data"]["b"]]
+            while divisor["type"] == "prim.Cast":
+                divisor = nodes[divisor["data"]["value"]]
+            if divisor["type"] == "ir.TensorLoad" and "int" in json.dumps(nodes[node["data"]["ty"]]):
+                return True
+    return False
 
 
 def verify_recursion(mod: IRModule) -> None:
@@ -133,6 +155,12 @@ def _is_integer(call: Any) -> bool:
     return calls.dtype_of(call).startswith(("int", "uint"))
 
 
+def _check_scale(call: Any) -> str:
+    scale = calls.constant_value(call.args[1])
+    problems = check_scale(scale) if scale is not None else []
+    return f"{'; '.join(problems)}, and TVM computes garbage with it or cannot build it" if problems else ""
+
+
 def _check_convolution(call: Any) -> str:
     shape = calls.shape_of(call.args[1])
     axis = str(call.attrs.kernel_layout).find("I")
@@ -147,6 +175,7 @@ def _check_pool(call: Any) -> str:
 _ON_HOST: Mapping[str, Rule] = {
     **dict.fromkeys(_DIVISIONS, _check_division),
     **dict.fromkeys(_CONVOLUTIONS, _check_convolution),
+    **dict.fromkeys(("relax.quantize", "relax.dequantize"), _check_scale),
     **{f"relax.nn.{kind}_pool{axes}d": _check_pool for kind in ("max", "avg") for axes in (1, 2, 3)},
 }
 

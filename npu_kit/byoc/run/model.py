@@ -56,7 +56,8 @@ class RunnableModel:
                 KeyboardInterrupt, arrives as it was raised.
         """
         tensors = [tvm.runtime.tensor(array) for array in admit(arrays, self._parameters)]
-        return _to_arrays(call_through(self._machine()[self._entry], *tensors))
+        # Making the machine runs code of TVM too, which takes the constants of the regions.
+        return _to_arrays(call_through(lambda: self._machine()[self._entry](*tensors)))
 
     def _machine(self) -> Any:
         """This thread's virtual machine: TVM crashes where threads share one."""

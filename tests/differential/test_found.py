@@ -1,0 +1,48 @@
+"""What the generated models found, as small tests: one for each failure, after it was mended."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+
+from differential import Options, check
+from sample_model import Leaf, Model, Step
+
+MODES = [Options(), Options(mode="step")]
+
+
+@pytest.mark.parametrize("options", MODES, ids=lambda options: options.mode)
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize(
+    ("x", "w", "out"),
+    [
+        ((0, 2, 4), (4, 5), (0, 2, 5)),
+        ((2, 0, 2, 4), (4, 5), (2, 0, 2, 5)),
+        ((2, 0, 2, 4), (1, 1, 4, 5), (2, 0, 2, 5)),
+    ],
+    ids=str,
+)
+def test_a_matmul_of_an_empty_batch(x, w, out, dtype, options):
+    """It raised a bare ZeroDivisionError where the batch shares the weight."""
+    out_dtype = dtype if dtype == "float32" else "int32"
+    check(Model((Leaf(x, dtype), Leaf(w, dtype)), (Step("matmul", (~0, ~1), out, out_dtype),), (0,)), options)
+
+
+@pytest.mark.parametrize("options", MODES, ids=lambda options: options.mode)
+def test_a_convolution_of_an_empty_batch(options):
+    attrs = {"strides": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
+    layouts = {"data_layout": "NCHW", "kernel_layout": "OIHW"}
+    step = Step("conv2d", (~0, ~1), (0, 4, 3, 3), "float32", attrs | layouts)
+    check(Model((Leaf((0, 3, 5, 5), "float32"), Leaf((4, 3, 3, 3), "float32")), (step,), (0,)), options)
+
+
+def test_products_of_int32_wrap():
+    """float64 does not hold them, so the comparison itself was wrong."""
+    leaves = (Leaf((48,), "int16"), Leaf((48,), "int16"))
+    steps = (Step("matmul", (~0, ~1), (), "int32"), Step("multiply", (0, 0), (), "int32"))
+    model = Model(leaves, steps, (1,), seed=1366122)
+    check(model, Options())
+    a, b = (array.astype(np.int64) for array in model.arrays)
+    assert abs(int(a @ b) ** 2) > 2**53

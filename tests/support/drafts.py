@@ -1,0 +1,97 @@
+"""A Relax model while hypothesis draws it, and the operands that operations start from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from sample_model import Leaf, Model, Shape, Step, Value
+
+FLOATS = ("float32", "float16")
+SMALL_INTEGERS = ("int8", "uint8", "int16", "uint16")
+INTEGERS = (*SMALL_INTEGERS, "int32")
+MAX_ELEMENTS = 40_000
+
+
+class Draft:
+    """A model while it is drawn. Values are numbered as in ``Model``."""
+
+    def __init__(self, draw: st.DrawFn, only_dtype: str = "") -> None:
+        self.draw = draw
+        self.only_dtype = only_dtype  # of data, where it is drawn
+        self.leaves: list[Leaf] = []
+        self.steps: list[Step] = []
+
+    def integer(self, low: int, high: int) -> int:
+        return self.draw(st.integers(low, high))
+
+    def chance(self, percent: int) -> bool:
+        return self.draw(st.integers(0, 99)) >= 100 - percent  # shrinks to False
+
+    def choose(self, items: Sequence[Any]) -> Any:
+        return self.draw(st.sampled_from(items))
+
+    def dtype(self, dtypes: Sequence[str] = ("float32", "float32", "float32", "float16", *INTEGERS)) -> str:
+        return self.only_dtype or self.choose(dtypes)
+
+    def leaf(self, shape: Sequence[int], dtype: str, kind: str = "any") -> int:
+        """A parameter or constant; sometimes one that exists already, so that weights are shared."""
+        is_const = self.chance(40)
+        wanted = Leaf(tuple(shape), dtype, kind, is_const)
+        if wanted in self.leaves and self.chance(30):
+            return ~self.leaves.index(wanted)
+        self.leaves.append(wanted)
+        return ~(len(self.leaves) - 1)
+
+    def step(self, op: str, args: Sequence[int], shape: Sequence[int], dtype: str, **attrs: Any) -> int:
+        self.steps.append(Step(op, tuple(args), tuple(shape), dtype, attrs))
+        return len(self.steps) - 1
+
+    def type_of(self, value: int) -> tuple[Shape, str]:
+        holder = self.leaves[~value] if value < 0 else self.steps[value]
+        return holder.shape, holder.dtype
+
+    def model(self, results: Sequence[int]) -> Model:
+        return Model(tuple(self.leaves), tuple(self.steps), tuple(results), self.integer(0, 2**32 - 1))
+
+
+# Draws an operation on a value, or on operands of its own where that is None. Gives the value that it adds to the
+# draft, or None where the operation does not fit the value; leaves that it drew may then be left over.
+Apply = Callable[[Draft, "Value | None"], "Value | None"]
+
+
+def any_shape(d: Draft) -> Shape:
+    """Ranks 0 to 6; now and then a size of 0."""
+    largest = (400, 400, 60, 20, 9, 6, 4)[rank := d.integer(0, 6)]
+    sizes = [d.integer(0 if d.chance(5) else 1, largest) for _ in range(rank)]
+    while math.prod(sizes) > MAX_ELEMENTS:
+        sizes[sizes.index(max(sizes))] //= 2
+    return tuple(sizes)
+
+
+def fresh(d: Draft, dtype: str) -> int:
+    return d.leaf(any_shape(d), dtype)
+
+
+def image(d: Draft, dtype: str) -> int:
+    """Rank 4, in no particular layout: the operation that reads it says which axis is which."""
+    sides = [d.integer(1, 16), d.integer(1, 16)]
+    channels = d.integer(1, 24) if d.chance(80) else d.choose((33, 48, 70))
+    shape = (d.integer(1, 3), *((channels, *sides) if d.chance(50) else (*sides, channels)))
+    return d.leaf(shape, dtype)
+
+
+def sequence(d: Draft, dtype: str) -> int:
+    return d.leaf((d.integer(1, 3), d.integer(1, 40), d.integer(1, 40)), dtype)
+
+
+def broadcast(a: Shape, b: Shape) -> Shape | None:
+    """The common shape; None if there is none, or it is too large."""
+    try:
+        out = np.broadcast_shapes(a, b)
+    except ValueError:
+        return None
+    return out if math.prod(out) <= MAX_ELEMENTS else None
