@@ -80,6 +80,15 @@ def test_constants_are_given_once(graph: Graph, threads: int) -> None:
         assert bits(execute(plan, [argument], prepared=prepared)) == bits(execute(plan, [argument, *constants]))
 
 
+def test_constants_that_come_with_each_run_may_differ() -> None:
+    graph = with_constants(conv_relu_pool())
+    plan = make_plan(graph, SPEC)
+    prepared = FastPlan(plan)
+    for seed in range(3):
+        arrays = random_arrays(graph, seed)
+        assert bits(execute(plan, arrays, prepared=prepared)) == bits(execute(plan, arrays))
+
+
 def test_results_of_one_run_are_not_those_of_the_next() -> None:
     graph = conv_relu_pool()
     plan = make_plan(graph, SPEC)
