@@ -231,12 +231,14 @@ def striped(count: int = 7) -> Plan:
     return make_plan(cut_stripes(graph, links, stripe_rows(graph, links, count)), SPEC, chains=False)
 
 
-def test_stripes_give_the_bits_of_the_step_mode_and_of_the_whole() -> None:
+def test_stripes_give_the_bits_of_the_step_mode_and_the_values_of_the_whole() -> None:
     plan = striped()
     arrays = random_arrays(plan.graph)
-    found = bits(execute(plan, arrays, prepared=FastPlan(plan, threads=1)))
-    assert found == bits(execute(plan, arrays, mode="step"))
-    assert found == bits(execute(make_plan(chain(), SPEC, chains=False), arrays))
+    found = execute(plan, arrays, prepared=FastPlan(plan, threads=1))
+    assert bits(found) == bits(execute(plan, arrays, mode="step"))
+    # Not its bits: there are BLAS kernels in which a row's last bit depends on its place in the tile.
+    (whole,) = execute(make_plan(chain(), SPEC, chains=False), arrays)
+    np.testing.assert_allclose(found[0], whole, rtol=1e-4, atol=1e-4)
 
 
 def test_every_step_is_in_one_batch_after_what_it_reads() -> None:
