@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from npu_kit.zoo.networks import CLASSES, EPSILON, LayerWeights
@@ -22,7 +24,7 @@ class OnnxLayers:
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
         self._weights, self._fold = LayerWeights(), fold
-        self._bounds = [self._constant("zero", np.float32(0)), self._constant("six", np.float32(6))]
+        self._bounds: list[str] = []
 
     def conv(
         self, x: str, channels: int, filters: int, kernel: int, stride: int = 1, groups: int = 1, relu: str = ""
@@ -53,7 +55,10 @@ class OnnxLayers:
     def _activated(self, x: str, relu: str) -> str:
         if not relu:
             return x
-        return self._node("Relu", x) if relu == "relu" else self._node("Clip", x, *self._bounds)
+        if relu == "relu":
+            return self._node("Relu", x)
+        self._bounds = self._bounds or [self._constant("zero", np.float32(0)), self._constant("six", np.float32(6))]
+        return self._node("Clip", x, *self._bounds)
 
     def _node(self, kind: str, *inputs: str, **attributes: Any) -> str:
         name = f"{kind.lower()}{len(self.nodes)}"
@@ -82,3 +87,20 @@ def onnx_model(topology: Any, size: int = 224, *, fold: bool = True) -> Any:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(model)
     return model
+
+
+def session(model: Any, threads: int, **inputs: np.ndarray) -> Callable[[], Any]:
+    """A model in ONNX Runtime on these inputs, by so many threads."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = threads
+    options.log_severity_level = 3
+    runtime = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return lambda: runtime.run(None, inputs)
+
+
+def matmul_session(size: int, threads: int, a: np.ndarray, b: np.ndarray) -> Callable[[], Any]:
+    """One MatMul in ONNX Runtime; b is an argument, too, so that it is not packed beforehand."""
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [size, size]) for name in "abc"]
+    graph = helper.make_graph([helper.make_node("MatMul", ["a", "b"], ["c"])], "matmul", infos[:2], infos[2:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return session(model, threads, a=a, b=b)

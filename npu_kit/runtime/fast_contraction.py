@@ -22,7 +22,7 @@ from npu_kit.runtime.fast_patches import Chunk, Patches, PatchShapes, Tiles
 from npu_kit.runtime.workspace import BLOCK_BYTES, Scratch, cut, shapes_bytes
 
 Array = NDArray[Any]
-WORTH_SHARING = 4_000_000  # multiply-accumulates of a step that two threads compute faster than one: 50 us of work
+WORTH_SHARING = 16_000_000  # multiply-accumulates of a step that two threads share: a third of a millisecond
 Packed = Sequence[Sequence[Array]]  # per batch element, or once for all, per chunk: tiles (G, N, D, n)
 
 

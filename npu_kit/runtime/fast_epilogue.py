@@ -123,7 +123,8 @@ def _finish(
     target: Array,
 ) -> None:
     if addend is not None:
-        np.add(value, addend, out=value)
+        is_last = not calls and declared == "float32"
+        value = np.add(value, addend, out=target if is_last else value)
     value = to_declared(value, declared)
     for number, (node, operands) in enumerate(calls, start=1):
         inputs = [value if operand is None else operand for operand in operands]

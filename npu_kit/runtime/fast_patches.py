@@ -102,8 +102,10 @@ class Patches:
         if shapes.kernel == (1, 1) and is_covered and full == c.count:
             self._windows = self._split(chunked[..., None, None, :])  # each pixel is its own window
             return
-        if not is_covered or full < c.count:
+        if full < c.count:
             yield partial(self._image.fill, 0)
+        else:
+            yield from fill_border(self._image, (slice(None), slice(None), slice(None), *target), 0)
         place = self._image[:, :, :, target[0], target[1]]
         yield partial(np.copyto, place[:full], chunked)
         if full < c.count:
@@ -138,3 +140,13 @@ class Patches:
         grid = (self._tiles[0], self._tiles[1], y.tile, self._tiles[2], x.tile)
         split = windows.reshape(*windows.shape[:2], *grid, *windows.shape[5:])
         return np.transpose(split, (0, 2, 3, 5, 1, 4, 6, 7, 8, 9))
+
+
+def fill_border(array: Array, inside: tuple[slice, ...], value: float) -> Iterator[Call]:
+    """Fill what lies outside of the box ``inside`` along its axes; slabs at corners may be filled twice."""
+    for axis, piece in enumerate(inside):
+        if piece == slice(None):
+            continue
+        for outside in (slice(0, piece.start), slice(piece.stop, array.shape[axis])):
+            if outside.start < outside.stop:
+                yield partial(np.copyto, array[(slice(None),) * axis + (outside,)], value)

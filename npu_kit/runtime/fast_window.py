@@ -14,10 +14,11 @@ from npu_kit.plan.geometry import Window
 from npu_kit.plan.ir import Step
 from npu_kit.runtime.arithmetic import compute_dtype
 from npu_kit.runtime.fast_epilogue import BoundEpilogue, Call, arrange
+from npu_kit.runtime.fast_patches import fill_border
 from npu_kit.runtime.workspace import BLOCK_BYTES, Scratch, Shapes, cut, shapes_bytes
 
 Array = NDArray[Any]
-WORTH_SHARING = 500_000  # taps of a step that two threads reduce faster than one: 100 us of work
+WORTH_SHARING = 2_000_000  # taps of a step that two threads share: half a millisecond
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class FastWindow:
         self._problem = problem
         self._fill = problem.layouts(step.axes)["x"].fill
         self._dtype = compute_dtype(problem.out.dtype)
+        self._start = self._dtype.type(self._fill)  # of the maximum or the sum
         self._columns, self._channels = problem.columns.out, problem.extents["c"]
         self._kernel = (problem.rows.kernel, problem.columns.kernel)
         # Columns a stride S apart stand side by side, (rows, S, W / S, C), so that what a tap sees of a row is one run.
@@ -97,10 +99,13 @@ class FastWindow:
         fold = np.maximum if self._problem.is_maximum else np.add
         for number, (kh, kw) in enumerate(np.ndindex(self._kernel)):
             tap = self._tap(arrays["image"], kh, kw, sums.shape[1])
-            if weights is not None:
+            if weights is None:
+                yield partial(fold, sums if number else self._start, tap, out=sums)
+            elif not number:
+                yield partial(np.multiply, tap, weights[kh, kw], sums)  # the epilogue adds 0.0
+            else:
                 yield partial(np.multiply, tap, weights[kh, kw], product)
-                tap = product
-            yield partial(fold, sums if number else self._dtype.type(self._fill), tap, out=sums)
+                yield partial(np.add, sums, product, sums)
         if self._problem.operation == "avg_pool2d":
             by_row, by_column = self._problem.divisors()
             divisors = np.outer(by_row[slice(*block.rows)], by_column)[:, :, None]
@@ -111,7 +116,9 @@ class FastWindow:
         """The padded piece of each image that a block needs."""
         data = images[:, block.source, self._source]
         height, phases, width = packed.shape[1:4]
-        if data.shape[1] < height or data.shape[2] < phases * width:
+        if phases == 1:
+            yield from fill_border(packed[:, :, 0], (slice(None), block.target, self._target), self._fill)
+        elif data.shape[1] < height or data.shape[2] < phases * width:
             yield partial(packed.fill, self._fill)
         for phase in range(phases):
             first = (phase - self._target.start) % phases  # data column of this phase
