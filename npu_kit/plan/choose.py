@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from npu_kit.graph.ir import Entry
+from npu_kit.graph.ir import Entry, Graph
+from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.cost import CostModel
-from npu_kit.plan.estimate import estimate_cycles
+from npu_kit.plan.estimate import Cost, estimate_cost
+from npu_kit.plan.fusion import Group
 from npu_kit.plan.ir import Buffer, Operand, Reason, Step
 from npu_kit.plan.placement import TensorMemory
 from npu_kit.plan.reasons import Candidate, comparisons, step_reasons
-from npu_kit.plan.steps import StepBuilder, label
-from npu_kit.plan.traffic import aligned_bytes, operand_loads, step_counters
+from npu_kit.plan.steps import StepBuilder, label, rebound
+from npu_kit.plan.traffic import aligned_bytes, operand_loads
 
 # On 14 layers and 4 machines the estimate was 19 % below to 2 % above the exact cycles, half of them within 0.1 %.
 CLEARLY_BETTER = 0.85
@@ -20,34 +22,90 @@ CLEARLY_BETTER = 0.85
 
 @dataclass(frozen=True)
 class Choice:
-    """The step that is taken, with what it copies to L2, why, and what it costs."""
+    """The step that is taken, why, and what it costs."""
 
     step: Step
-    residents: tuple[Buffer, ...]
     reasons: tuple[Reason, ...]
-    cycles: int  # an estimate
-    dram_bytes: int
+    cost: Cost
 
 
-def choose_step(builder: StepBuilder, steps: Sequence[Step], on_chip: TensorMemory, cost: CostModel) -> Choice:
-    """The candidate that takes the fewest cycles, then the one that moves the fewest bytes to and from DRAM."""
-    graph, name = builder.graph, label(builder.graph, builder.group.nodes)
-    compared = []
-    for candidate in steps:
-        mark = on_chip.mark()
-        step, residents = _make_resident(builder, candidate, on_chip)
-        cycles = estimate_cycles(graph, step, cost)
-        compared.append(Candidate(candidate, step, residents, cycles, step_counters(graph, step).dram_bytes))
-        on_chip.undo(mark)
-    best = _best(compared)
-    _make_resident(builder, best.bare, on_chip)
-    reasons = step_reasons(builder, best.step, name) + comparisons(name, best, compared)
-    for resident in best.residents:
-        loads = _loads(builder, best.step)[resident.entry]
-        because = f"its tiles are read {loads} bytes in all, the tensor has {resident.nbytes}: DRAM is read once"
-        numbers = {"loads_bytes": loads, "tensor_bytes": resident.nbytes}
-        reasons.append(Reason("resident", resident.name, "L2", because, numbers))
-    return Choice(best.step, best.residents, tuple(reasons), best.cycles, best.dram_bytes)
+@dataclass(frozen=True)
+class _Kind:
+    """What is known of all steps that look the same: equal layers, and the stripes of one."""
+
+    bare: Step  # of the first one, without copies in L2
+    loads: tuple[int, ...]  # bytes that its tiles read through each operand
+    reasons: tuple[Reason, ...]
+
+
+class Chooser:
+    """Chooses the step of each group; of steps that look the same, only the first is searched for."""
+
+    def __init__(self, spec: NpuSpec, cost: CostModel, *, dataflow: str | None, double_buffer: bool) -> None:
+        self.spec, self.cost, self.dataflow, self.double_buffer = spec, cost, dataflow, double_buffer
+        self._kinds: dict[Hashable, _Kind] = {}
+        self._costs: dict[Hashable, Cost] = {}
+
+    def choose(
+        self,
+        graph: Graph,
+        index: int,
+        group: Group,
+        tiers: Mapping[Entry, str],
+        on_chip: TensorMemory,
+        like: Step | None = None,
+    ) -> Choice:
+        """The step of ``group``; what it is worth to copy to L2 for it is placed in ``on_chip``.
+
+        Args:
+            like: where no step that looks the same is known, the only loop order and number of copies to try are this
+                one's.
+
+        Raises:
+            PlanError: no tile fits L0 and L1.
+        """
+        alike, name = _alike(graph, group, tiers), label(graph, group.nodes)
+        kind = self._kinds.get(alike)
+        if kind is None:
+            builder = StepBuilder(graph, self.spec, index, group, tiers)
+            kind = self._kinds[alike] = self._search(builder, name, on_chip, like)
+        bare = rebound(kind.bare, graph, index, group)
+        step, residents = _make_resident(graph, bare, kind.loads, on_chip)
+        reasons = [replace(reason, subject=name) for reason in kind.reasons]
+        reasons += [_resident_reason(one, _loads_by_tensor(step, kind.loads)[one.entry]) for one in residents]
+        return Choice(step, tuple(reasons), self._cost_of(graph, step, alike))
+
+    def _search(self, builder: StepBuilder, name: str, on_chip: TensorMemory, like: Step | None) -> _Kind:
+        """The candidate that takes the fewest cycles, then the one that moves the fewest bytes to and from DRAM."""
+        compared = []
+        for bare in builder.candidates(self.dataflow, self.double_buffer, like=like):
+            mark = on_chip.mark()
+            step, _ = _make_resident(builder.graph, bare, _loads(builder, bare), on_chip)
+            on_chip.undo(mark)
+            compared.append(Candidate(bare, step, estimate_cost(builder.graph, step, self.cost)))
+        best = _best(compared)
+        reasons = step_reasons(builder, best.step, name) + comparisons(name, best, compared)
+        return _Kind(best.bare, _loads(builder, best.bare), tuple(reasons))
+
+    def _cost_of(self, graph: Graph, step: Step, alike: Hashable) -> Cost:
+        """What the step costs, which follows from its kind and from what is in L2."""
+        tiers = tuple(operand.tier for operand in step.reads)
+        key = alike, tiers, tuple(graph.type_of(entry).nbytes for entry in step.prefetch)
+        if key not in self._costs:
+            self._costs[key] = estimate_cost(graph, step, self.cost)
+        return self._costs[key]
+
+
+def _alike(graph: Graph, group: Group, tiers: Mapping[Entry, str]) -> Hashable:
+    """Everything that a step and its cost depend on, but for what else is in L2."""
+    nodes = [graph.nodes[node] for node in group.nodes]
+    inside = {Entry(node) for node in group.nodes}
+    reads = [entry for node in nodes for entry in node.inputs if entry not in inside]
+    types = tuple((graph.type_of(entry), tiers[entry], reads.index(entry)) for entry in reads)
+    attrs = tuple(tuple(sorted(node.attrs.items())) for node in nodes)
+    names = tuple(node.name for node in nodes)
+    outputs = tuple(node.outputs for node in nodes)
+    return names, group.running, types, attrs, outputs, tiers[Entry(group.nodes[-1])]
 
 
 def _best(candidates: Sequence[Candidate]) -> Candidate:
@@ -59,11 +117,11 @@ def _best(candidates: Sequence[Candidate]) -> Candidate:
     single = [one for one in candidates if not one.step.is_double_buffered]
     double = [one for one in candidates if one.step.is_double_buffered]
     if not single or not double:
-        return min(candidates, key=lambda one: one.rank)
-    anchor = min(single, key=lambda one: one.rank)
+        return min(candidates, key=lambda one: one.cost)
+    anchor = min(single, key=lambda one: one.cost)
     twins = [one for one in double if _is_twin(one.step, anchor.step)]
-    best, ahead = (twins or [anchor])[0], min(double, key=lambda one: one.rank)
-    return ahead if ahead.cycles < CLEARLY_BETTER * best.cycles else best
+    best, ahead = (twins or [anchor])[0], min(double, key=lambda one: one.cost)
+    return ahead if ahead.cost.cycles < CLEARLY_BETTER * best.cost.cycles else best
 
 
 def _is_twin(step: Step, other: Step) -> bool:
@@ -72,37 +130,49 @@ def _is_twin(step: Step, other: Step) -> bool:
     return kept and step.axes == other.axes and step.prefetch == other.prefetch
 
 
-def _loads(builder: StepBuilder, step: Step) -> dict[Entry, int]:
-    """Bytes that the step's tiles read of each tensor."""
-    loads: dict[Entry, int] = {}
-    for operand in step.operands:
-        _, nbytes = operand_loads(builder.problem, step.axes, operand)
-        loads[operand.entry] = loads.get(operand.entry, 0) + nbytes
+def _loads(builder: StepBuilder, step: Step) -> tuple[int, ...]:
+    """Bytes that the step's tiles read through each operand, those of the epilogue last."""
+    loads = [operand_loads(builder.problem, step.axes, operand)[1] for operand in step.operands]
     for node_id, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
         for position, beside in enumerate(operands):
             if beside is not None:
-                nbytes = aligned_bytes(builder.graph, node_id, position, builder.problem, step.axes)
-                loads[beside.entry] = loads.get(beside.entry, 0) + nbytes
-    return loads
+                loads.append(aligned_bytes(builder.graph, node_id, position, builder.problem, step.axes))
+    return tuple(loads)
 
 
-def _make_resident(builder: StepBuilder, step: Step, on_chip: TensorMemory) -> tuple[Step, tuple[Buffer, ...]]:
+def _loads_by_tensor(step: Step, loads: Sequence[int]) -> dict[Entry, int]:
+    found: dict[Entry, int] = {}
+    for operand, nbytes in zip(step.reads, loads, strict=True):
+        found[operand.entry] = found.get(operand.entry, 0) + nbytes
+    return found
+
+
+def _make_resident(
+    graph: Graph, step: Step, loads: Sequence[int], on_chip: TensorMemory
+) -> tuple[Step, tuple[Buffer, ...]]:
     """Copy to L2, for the time of this step, what its tiles would read from DRAM more than once; most saved first."""
-    graph = builder.graph
-    loads = _loads(builder, step)
-    saved = {entry: nbytes - graph.type_of(entry).nbytes for entry, nbytes in loads.items()}
+    far = {operand.entry for operand in step.reads if operand.tier == "L3"}
+    saved = {
+        entry: nbytes - graph.type_of(entry).nbytes
+        for entry, nbytes in _loads_by_tensor(step, loads).items()
+        if entry in far
+    }
     residents: list[Buffer] = []
     for entry in sorted(saved, key=lambda one: (-saved[one], one)):
-        if saved[entry] <= 0 or builder.tiers[entry] != "L3":
+        if saved[entry] <= 0:
             continue
-        nbytes = graph.type_of(entry).nbytes
-        name = graph.nodes[entry.node].name
-        buffer = on_chip.copy(name, entry, nbytes, step.index)
+        buffer = on_chip.copy(graph.nodes[entry.node].name, entry, graph.type_of(entry).nbytes, step.index)
         if buffer is not None:
             residents.append(buffer)
     near = {buffer.entry: "L2" for buffer in residents}
     fresh = tuple(buffer.entry for buffer in residents if buffer.first_step == step.index)
     return _with_tiers(step, near, fresh), tuple(residents)
+
+
+def _resident_reason(resident: Buffer, loads_bytes: int) -> Reason:
+    because = f"its tiles are read {loads_bytes} bytes in all, the tensor has {resident.nbytes}: DRAM is read once"
+    numbers = {"loads_bytes": loads_bytes, "tensor_bytes": resident.nbytes}
+    return Reason("resident", resident.name, "L2", because, numbers)
 
 
 def _with_tiers(step: Step, near: Mapping[Entry, str], fresh: tuple[Entry, ...]) -> Step:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
 from npu_kit.plan.cost import CostModel
@@ -13,17 +14,32 @@ from npu_kit.plan.ir import Axis, Step
 from npu_kit.plan.traffic import operand_loads, step_counters
 
 
-def estimate_cycles(graph: Graph, step: Step, cost: CostModel) -> int:
-    """About how many cycles a step takes.
+@dataclass(frozen=True, order=True)
+class Cost:
+    """What choices are compared by: cycles first, then traffic."""
+
+    cycles: int  # by estimate
+    dram_bytes: int  # to and from DRAM, exact
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.cycles + other.cycles, self.dram_bytes + other.dram_bytes)
+
+    def __str__(self) -> str:
+        return f"about {self.cycles} cycles and {self.dram_bytes} bytes of DRAM traffic"
+
+
+def estimate_cost(graph: Graph, step: Step, cost: CostModel) -> Cost:
+    """About how many cycles a step takes, and how many bytes it moves to and from DRAM.
 
     With single slots transfers and work take turns. With double slots the longer of the two remains, and what cannot
     hide: copies to L2 before the first tile, and panels, which are loaded during one piece of work and not during all.
     """
     problem = problem_of(graph, step.nodes[0])
-    transfers = cost.transfers(step_counters(graph, step))
+    counters = step_counters(graph, step)
+    transfers = cost.transfers(counters)
     work = _work_cycles(graph, step, problem, cost)
     if not step.is_double_buffered:
-        return transfers + work
+        return Cost(transfers + work, counters.dram_bytes)
     ahead = sum(cost.transfer("L3", "L2", graph.type_of(entry).nbytes) for entry in step.prefetch)
     pieces = max(1, math.prod(axis.count for axis in step.axes))
     uncovered = 0
@@ -35,7 +51,7 @@ def estimate_cycles(graph: Graph, step: Step, cost: CostModel) -> int:
                 operand.tier, "L1"
             )
             uncovered += panels * max(0, each - work // pieces)
-    return ahead + max(transfers - ahead, work + uncovered)
+    return Cost(ahead + max(transfers - ahead, work + uncovered), counters.dram_bytes)
 
 
 def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) -> int:

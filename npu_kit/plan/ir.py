@@ -108,6 +108,12 @@ class Step:
     prefetch: tuple[Entry, ...] = ()  # tensors copied whole to L2 before the first tile
 
     @property
+    def reads(self) -> tuple[Operand, ...]:
+        """All operands, those of the epilogue last."""
+        beside = (operand for group in self.epilogue_operands for operand in group)
+        return (*self.operands, *(operand for operand in beside if operand is not None))
+
+    @property
     def is_double_buffered(self) -> bool:
         """Whether its slots have two copies, so that transfers overlap compute."""
         return self.slot("out").copies > 1

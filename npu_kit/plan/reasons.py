@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npu_kit.plan import tiling
+from npu_kit.plan.estimate import Cost
 from npu_kit.plan.geometry import Contraction
-from npu_kit.plan.ir import Buffer, Reason, Step
+from npu_kit.plan.ir import Reason, Step
 from npu_kit.plan.steps import StepBuilder
 
 _ENGINE_REASONS = {
@@ -27,14 +28,7 @@ class Candidate:
 
     bare: Step  # without copies in L2
     step: Step
-    residents: tuple[Buffer, ...]
-    cycles: int  # an estimate
-    dram_bytes: int
-
-    @property
-    def rank(self) -> tuple[int, int]:
-        """What candidates are ordered by."""
-        return self.cycles, self.dram_bytes
+    cost: Cost
 
 
 def step_reasons(builder: StepBuilder, step: Step, name: str) -> list[Reason]:
@@ -93,18 +87,18 @@ def comparisons(name: str, best: Candidate, compared: Sequence[Candidate]) -> li
     """Why this loop order, and why this buffering: the best of those that were not chosen, with its cycles."""
     reasons = []
     chosen = order_in_words(best.step)
-    others = sorted((one for one in compared if one is not best), key=lambda one: one.rank)
+    others = sorted((one for one in compared if one is not best), key=lambda one: one.cost)
     for other in others:
         if order_in_words(other.step) != chosen:
-            because = f"it takes about {best.cycles} cycles, and {order_in_words(other.step)} {other.cycles}"
-            numbers = {"cycles": best.cycles, "other_cycles": other.cycles}
+            because = f"it takes about {best.cost.cycles} cycles, and {order_in_words(other.step)} {other.cost.cycles}"
+            numbers = {"cycles": best.cost.cycles, "other_cycles": other.cost.cycles}
             reasons.append(Reason("order", name, chosen, because, numbers))
             break
     for other in others:
         if order_in_words(other.step) == chosen and other.step.is_double_buffered != best.step.is_double_buffered:
             words = ("double", "single") if best.step.is_double_buffered else ("single", "double")
-            because = f"it takes about {best.cycles} cycles, and {words[1]} slots {other.cycles}"
-            numbers = {"cycles": best.cycles, "other_cycles": other.cycles}
+            because = f"it takes about {best.cost.cycles} cycles, and {words[1]} slots {other.cost.cycles}"
+            numbers = {"cycles": best.cost.cycles, "other_cycles": other.cost.cycles}
             reasons.append(Reason("buffering", name, f"{words[0]} slots", because, numbers))
             break
     return reasons

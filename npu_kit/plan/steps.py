@@ -36,6 +36,29 @@ def engine_of(graph: Graph, node_id: int, problem: Problem | None = None) -> str
     return "activation" if node.name in ACTIVATIONS else "vector"
 
 
+def rebound(step: Step, graph: Graph, index: int, group: Group) -> Step:
+    """``step`` for the nodes of another group that looks the same."""
+    if step.nodes == group.nodes and step.index == index:
+        return step
+    anchor = graph.nodes[group.nodes[0]]
+    sources = anchor.inputs if anchor.is_kernel else (Entry(group.nodes[0]),)
+    output = Entry(group.nodes[-1])
+    return replace(
+        step,
+        index=index,
+        nodes=group.nodes,
+        operands=tuple(replace(one, entry=source) for one, source in zip(step.operands, sources, strict=True)),
+        epilogue_operands=tuple(
+            tuple(
+                None if one is None else replace(one, entry=source)
+                for one, source in zip(operands, graph.nodes[node].inputs, strict=True)
+            )
+            for node, operands in zip(group.nodes[1:], step.epilogue_operands, strict=True)
+        ),
+        output=output,
+    )
+
+
 class StepBuilder:
     """Candidates for one step, each complete and within L0 and L1."""
 

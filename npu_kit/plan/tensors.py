@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.hw.spec import NpuSpec
@@ -18,14 +20,18 @@ def copied_heads(graph: Graph) -> tuple[Entry, ...]:
 
 
 def place_tensors(
-    graph: Graph, spec: NpuSpec, groups: tuple[Group, ...]
+    graph: Graph,
+    spec: NpuSpec,
+    groups: tuple[Group, ...],
+    outside: Collection[Entry] = (),
+    l2_bytes: int | None = None,
 ) -> tuple[FarMemory, TensorMemory, list[Reason]]:
-    """A place for every tensor that exists between steps."""
+    """A place for every tensor that exists between steps, but for those ``outside``; ``l2_bytes`` of L2 are free."""
     copies = copied_heads(graph)
     last = len(groups) + len(copies) - 1
     reasons: list[Reason] = []
     dram = FarMemory(spec.tier("L3").capacity_bytes, last)
-    on_chip = TensorMemory("L2", spec.tier("L2").capacity_bytes)
+    on_chip = TensorMemory("L2", spec.tier("L2").capacity_bytes if l2_bytes is None else l2_bytes)
 
     def place_in_dram(name: str, entry: Entry, role: str) -> None:
         nbytes = graph.type_of(entry).nbytes
@@ -39,7 +45,8 @@ def place_tensors(
 
     for node_id in graph.arg_nodes:
         node = graph.nodes[node_id]
-        place_in_dram(node.name, Entry(node_id), "argument" if node.kind == "input" else "constant")
+        if Entry(node_id) not in outside:
+            place_in_dram(node.name, Entry(node_id), "argument" if node.kind == "input" else "constant")
     owner = homes(graph)
     readers_of: dict[Entry, list[int]] = {}
     for index, group in enumerate(groups):
@@ -49,8 +56,8 @@ def place_tensors(
     placed: set[Entry] = set()
     for index, group in enumerate(groups):
         entry = owner[Entry(group.nodes[-1])]
-        if entry in placed:
-            continue  # another piece of the same join
+        if entry in placed or entry in outside:
+            continue  # another piece of the same join has been here
         placed.add(entry)
         name, nbytes = label(graph, group.nodes), graph.type_of(entry).nbytes
         readers = [reader for reader in readers_of.get(entry, []) if reader > index]

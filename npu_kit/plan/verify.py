@@ -14,7 +14,7 @@ import numpy as np
 from npu_kit.errors import PlanError
 from npu_kit.graph.ir import DTYPE_BYTES, Entry
 from npu_kit.plan.geometry import problem_of, spans_of
-from npu_kit.plan.ir import Buffer, Operand, Plan, Step
+from npu_kit.plan.ir import Buffer, Plan
 from npu_kit.plan.program import instructions
 from npu_kit.plan.steps import engine_of, label
 from npu_kit.plan.storage import homes
@@ -104,7 +104,7 @@ def _reads_follow_writes(plan: Plan) -> Iterator[str]:
         return entry in written or (node.kind in (VIEW, JOIN) and all(is_written(one) for one in node.inputs))
 
     for step in plan.steps:
-        for operand in _operands(step):
+        for operand in step.reads:
             if not is_written(operand.entry):
                 yield f"step {step.index} reads node {operand.entry.node} before it is written"
         written.add(step.output)
@@ -124,7 +124,7 @@ def _reads_find_their_tensor_live(plan: Plan) -> Iterator[str]:
         for entry in step.prefetch:
             if (entry, step.index) not in copies:
                 yield f"node {entry.node} is prefetched by step {step.index} and has no place in L2"
-        for operand in _operands(step):
+        for operand in step.reads:
             entry, tier = operand.entry, operand.tier
             if not (is_live(entry, tier, step.index) or is_live(owner[entry], tier, step.index)):
                 yield f"{operand.name} of step {step.index} is not in {tier} then"
@@ -179,12 +179,6 @@ def _axes_are_those_of_the_operation(plan: Plan) -> Iterator[str]:
         for axis in step.axes:
             if axis.tile < 1:
                 yield f"axis {axis.name} of {label(plan.graph, step.nodes)} has a tile of {axis.tile}"
-
-
-def _operands(step: Step) -> Iterator[Operand]:
-    yield from step.operands
-    for group in step.epilogue_operands:
-        yield from (operand for operand in group if operand is not None)
 
 
 def verify_coverage(plan: Plan) -> None:

@@ -16,7 +16,7 @@ from npu_kit.errors import PlanError, SpecError
 from npu_kit.graph.ir import Graph
 from npu_kit.hw.presets import load_spec, preset_names
 from npu_kit.plan.cost import CostModel
-from npu_kit.plan.estimate import estimate_cycles
+from npu_kit.plan.estimate import estimate_cost
 from npu_kit.plan.forecast import busy_cycles, forecast, total_cycles
 from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.ir import Plan
@@ -295,5 +295,5 @@ def test_the_estimate_is_near_the_timeline(machine: str, double_buffer: bool, si
     b = GraphBuilder()
     b.op("matmul", b.input((m, k)), b.input((k, n)))
     plan = make_plan(b.graph(), load_spec(machine), double_buffer=double_buffer)
-    estimate = estimate_cycles(plan.graph, plan.steps[0], CostModel(plan.spec, plan.power_mode))
+    estimate = estimate_cost(plan.graph, plan.steps[0], CostModel(plan.spec, plan.power_mode)).cycles
     assert 0.75 < estimate / total_cycles(forecast(plan)) < 1.1

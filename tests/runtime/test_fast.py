@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from npu_kit.graph.ir import Entry, Graph, Node
 from npu_kit.hw.presets import load_spec
+from npu_kit.plan.chains import chains, stripe_rows
 from npu_kit.plan.fusion import group_nodes
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.planner import make_plan
 from npu_kit.plan.storage import homes
-from npu_kit.plan.stripes import chains, stripe_rows
 from npu_kit.plan.stripes import cut as cut_stripes
 from npu_kit.runtime import fast, fast_contraction, fast_window, workspace
 from npu_kit.runtime.execute import execute
@@ -228,7 +228,7 @@ def striped(count: int = 7) -> Plan:
     graph = chain()
     groups = group_nodes(graph)
     (links,) = chains(graph, groups, {Entry(group.nodes[-1]) for group in groups})
-    return make_plan(cut_stripes(graph, links, stripe_rows(graph, links, count)), SPEC, chains=False)
+    return make_plan(cut_stripes(graph, [(links, stripe_rows(graph, links, count))]), SPEC, chains=False)
 
 
 def test_stripes_give_the_bits_of_the_step_mode_and_the_values_of_the_whole() -> None:
