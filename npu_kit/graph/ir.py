@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Union
+from typing import NamedTuple, Union
 
 AttrValue = Union[int, float, bool, str, "tuple[AttrValue, ...]"]
 
@@ -44,8 +44,7 @@ class TensorType:
         return f"{'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype}"
 
 
-@dataclass(frozen=True, order=True)
-class Entry:
+class Entry(NamedTuple):
     """One output of one node: TVM writes it ``[node, output, 0]``."""
 
     node: int

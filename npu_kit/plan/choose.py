@@ -181,7 +181,8 @@ def _with_tiers(step: Step, near: Mapping[Entry, str], fresh: tuple[Entry, ...])
         return step
 
     def moved(operand: Operand) -> Operand:
-        return replace(operand, tier=near.get(operand.entry, operand.tier))
+        tier = near.get(operand.entry, operand.tier)
+        return operand if tier == operand.tier else replace(operand, tier=tier)
 
     return replace(
         step,

@@ -22,6 +22,7 @@ from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.placement import TensorMemory, aligned
 from npu_kit.plan.planner import make_plan
+from npu_kit.plan.steps import StepBuilder
 from npu_kit.plan.tiling import balanced, reduction_chunk
 from npu_kit.plan.traffic import plan_counters
 from npu_kit.plan.verify import verify_coverage, verify_plan
@@ -297,3 +298,23 @@ def test_the_estimate_is_near_the_timeline(machine: str, double_buffer: bool, si
     plan = make_plan(b.graph(), load_spec(machine), double_buffer=double_buffer)
     estimate = estimate_cost(plan.graph, plan.steps[0], CostModel(plan.spec, plan.power_mode)).cycles
     assert 0.75 < estimate / total_cycles(forecast(plan)) < 1.1
+
+
+@pytest.mark.parametrize("layers", [3, 30])
+def test_equal_layers_are_searched_once(layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = []
+
+    def counted(builder: StepBuilder, *args: object, **kwargs: object) -> object:
+        searched.append(builder.index)
+        return candidates(builder, *args, **kwargs)
+
+    candidates = StepBuilder.candidates
+    monkeypatch.setattr(StepBuilder, "candidates", counted)
+    b = GraphBuilder()
+    value, weights = b.input((1, 8, 12, 12)), b.input((8, 8, 3, 3))
+    for _ in range(layers):
+        value = b.op("conv2d", value, weights, padding=(1, 1, 1, 1))
+    plan = make_plan(b.graph(), SPEC)
+    # The first reads from DRAM, the last writes to it, all between them are alike.
+    assert searched == [0, 1, layers - 1]
+    assert len({step.slots for step in plan.steps[1:-1]}) == 1

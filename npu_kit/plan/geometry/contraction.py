@@ -7,6 +7,7 @@ output rows and columns, n output channels of a group, c input channels of a gro
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -116,6 +117,7 @@ class Contraction:
         return batch + tuple(pieces[letter] for letter in letters[count:])
 
 
+@functools.lru_cache(maxsize=64)
 def _shown(letters: str, wanted: str) -> tuple[int, ...]:
     """Position in ``letters`` of each letter of ``wanted``, -1 where it is missing."""
     return tuple(letters.find(letter) for letter in wanted)
