@@ -75,6 +75,10 @@ class Chooser:
         reasons += [_resident_reason(one, _loads_by_tensor(step, kind.loads)[one.entry]) for one in residents]
         return Choice(step, tuple(reasons), self._cost_of(graph, step, alike))
 
+    def spill_cost(self, nbytes: int) -> Cost:
+        """What copying a tensor from L2 to L3 costs."""
+        return Cost(self.cost.transfer("L2", "L3", nbytes), nbytes)
+
     def _search(self, builder: StepBuilder, name: str, on_chip: TensorMemory, like: Step | None) -> _Kind:
         """The candidate that takes the fewest cycles, then the one that moves the fewest bytes to and from DRAM."""
         compared = []

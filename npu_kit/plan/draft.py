@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.plan.choose import Chooser
@@ -14,7 +14,7 @@ from npu_kit.plan.fusion import Group, group_nodes
 from npu_kit.plan.ir import Buffer, Reason, Step
 from npu_kit.plan.steps import StepBuilder
 from npu_kit.plan.storage import homes
-from npu_kit.plan.tensors import copied_heads, place_tensors
+from npu_kit.plan.tensors import Places, copied_heads, place_tensors
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Draft:
     steps: tuple[Step, ...]
     buffers: tuple[Buffer, ...]
     reasons: tuple[Reason, ...]
-    costs: tuple[Cost, ...]  # of each group's step
+    costs: tuple[Cost, ...]  # of each group's step, with what it spills
 
     @property
     def cost(self) -> Cost:
@@ -42,7 +42,7 @@ def total_cost(costs: Iterable[Cost]) -> Cost:
 def draft_plan(
     graph: Graph, chooser: Chooser, outside: Mapping[Entry, str] | None = None, l2_bytes: int | None = None
 ) -> Draft:
-    """Plan the graph as it stands.
+    """Plan the graph as it stands, with spills where that turns out to be better.
 
     Args:
         graph: the graph.
@@ -53,9 +53,19 @@ def draft_plan(
     Raises:
         PlanError: a tensor that does not fit DRAM, a step of which no tile fits L0 and L1.
     """
-    groups = group_nodes(graph)
-    outside = outside or {}
-    dram, on_chip, reasons = place_tensors(graph, chooser.spec, groups, outside, l2_bytes)
+    groups, outside = group_nodes(graph), outside or {}
+    places = place_tensors(graph, chooser.spec, groups, outside, l2_bytes)
+    draft = _draft(graph, chooser, groups, outside, places)
+    if not places.spills:
+        return draft
+    places = place_tensors(graph, chooser.spec, groups, outside, l2_bytes, may_spill=False)
+    return min(draft, _draft(graph, chooser, groups, outside, places), key=lambda one: one.cost)
+
+
+def _draft(
+    graph: Graph, chooser: Chooser, groups: tuple[Group, ...], outside: Mapping[Entry, str], places: Places
+) -> Draft:
+    dram, on_chip, reasons = places.dram, places.on_chip, list(places.reasons)
     owner = homes(graph)
     tier = {buffer.entry: buffer.tier for buffer in (*dram.buffers, *on_chip.buffers)} | dict(outside)
     tiers = {entry: tier[home] for entry, home in owner.items() if home in tier}
@@ -68,8 +78,10 @@ def draft_plan(
         choice = chooser.choose(graph, index, group, tiers, on_chip, like=first_of.get(layer))
         first_of.setdefault(layer, choice.step)
         reasons.extend(choice.reasons)
-        steps.append(choice.step)
-        costs.append(choice.cost)
+        spilled = places.spills.get(index, ())
+        tiers |= dict.fromkeys(spilled, "L3")
+        steps.append(replace(choice.step, spills=tuple(spilled)) if spilled else choice.step)
+        costs.append(choice.cost + total_cost(chooser.spill_cost(graph.type_of(entry).nbytes) for entry in spilled))
     for index, entry in enumerate(copied_heads(graph), start=len(steps)):
         builder = StepBuilder(graph, chooser.spec, index, Group((entry.node,)), tiers)
         steps.append(next(builder.candidates(double_buffer=chooser.double_buffer)))

@@ -23,7 +23,7 @@ from npu_kit.plan.geometry import (
     spans_of,
 )
 from npu_kit.plan.ir import Operand, Plan, Step
-from npu_kit.plan.program import Instruction, instructions
+from npu_kit.plan.program import Instruction, copies_after, copies_before, instructions
 from npu_kit.plan.schedule import Timeline
 from npu_kit.trace.events import ENGINES, EVENT_DTYPE, Events
 
@@ -59,10 +59,8 @@ class _StepForecast:
 
     def rows(self) -> Iterator[Row]:
         step = self.step
-        for entry in step.prefetch:
-            nbytes = self.graph.type_of(entry).nbytes
-            moved = (nbytes, 0, self.cost.transfer("L3", "L2", nbytes) if nbytes else 0)
-            yield self._row(Instruction("prefetch", -1, ()), entry.node, "dma", ("L3", "L2"), moved, entry)
+        for instruction, entry in copies_before(self.graph, step):
+            yield self._copy(instruction, entry, ("L3", "L2"))
         forecasts: dict[str, Callable[[Instruction], Row | None]] = {
             "load": self._load,
             "fill": self._fill,
@@ -78,6 +76,14 @@ class _StepForecast:
             row = forecasts[instruction.kind](instruction)
             if row is not None:
                 yield row
+        for instruction, entry in copies_after(step):
+            yield self._copy(instruction, entry, ("L2", "L3"))
+
+    def _copy(self, instruction: Instruction, entry: Entry, ends: tuple[str, str]) -> Row:
+        """A whole tensor."""
+        nbytes = self.graph.type_of(entry).nbytes
+        moved = (nbytes, 0, self.cost.transfer(*ends, nbytes) if nbytes else 0)
+        return self._row(instruction, entry.node, "dma", ends, moved, entry)
 
     def _row(
         self,

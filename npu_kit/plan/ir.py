@@ -18,7 +18,7 @@ from npu_kit.hw.spec import NpuSpec
 class Reason:
     """One decision, what was chosen, and why, with its numbers."""
 
-    decision: str  # "fuse", "tile", "chunk", "engine", "order", "buffering", "chain", "tier", "resident"
+    decision: str  # "fuse", "tile", "chunk", "engine", "order", "buffering", "chain", "tier", "spill", "resident"
     subject: str  # the step, tensor or operand it is about
     chosen: str
     because: str
@@ -106,6 +106,7 @@ class Step:
     slots: tuple[Slot, ...]
     dataflow: str = ""  # of a contraction: what stays on the array, see plan.cost.DATAFLOWS
     prefetch: tuple[Entry, ...] = ()  # tensors copied whole to L2 before the first tile
+    spills: tuple[Entry, ...] = ()  # tensors copied whole from L2 to L3 after the last tile, to make room
 
     @property
     def reads(self) -> tuple[Operand, ...]:

@@ -37,6 +37,7 @@ class TensorMemory:
         self._live: dict[int, set[int]] = {}  # step -> the buffers that are live then
         self._copies: dict[Entry, int] = {}  # the last copy of a tensor
         self._log: list[_Change] = []
+        self._next = 0  # number of the next buffer
 
     def mark(self) -> int:
         """The state as it is now, for ``undo``."""
@@ -62,9 +63,12 @@ class TensorMemory:
         """All tensors placed so far, in order."""
         return tuple(self._buffers.values())
 
-    def gap(self, nbytes: int, first_step: int, last_step: int) -> int | None:
-        """The lowest free offset for a tensor that lives from first to last step, None if there is none."""
-        live = self._at(range(first_step, last_step + 1))
+    def gap(self, nbytes: int, first_step: int, last_step: int, without: Buffer | None = None) -> int | None:
+        """The lowest free offset for a tensor that lives from first to last step, None if there is none.
+
+        ``without`` is a buffer that counts as gone.
+        """
+        live = [buffer for buffer in self._at(range(first_step, last_step + 1)) if buffer is not without]
         taken = sorted((buffer.offset_bytes, buffer.offset_bytes + aligned(buffer.nbytes)) for buffer in live)
         offset = 0
         for start, stop in taken:
@@ -79,8 +83,22 @@ class TensorMemory:
         if offset is None:
             return None
         buffer = Buffer(name, entry, role, self.tier, offset, nbytes, first_step, last_step)
-        self._keep(len(self._buffers), buffer, range(first_step, last_step + 1))
+        self._keep(self._next, buffer, range(first_step, last_step + 1))
         return buffer
+
+    def live(self, step: int) -> list[Buffer]:
+        """The buffers that are live during ``step``, in the order in which they were placed."""
+        return [self._buffers[number] for number in sorted(self._live.get(step, ()))]
+
+    def evict(self, buffer: Buffer, step: int) -> None:
+        """From ``step`` on the buffer's place is free; cannot be undone."""
+        number = next(number for number in self._live[step] if self._buffers[number] is buffer)
+        for later in range(step, buffer.last_step + 1):
+            self._live[later].discard(number)
+        if step > buffer.first_step:
+            self._buffers[number] = replace(buffer, last_step=step - 1)
+        else:
+            del self._buffers[number]
 
     def copy(self, name: str, entry: Entry, nbytes: int, step: int) -> Buffer | None:
         """A place for a copy of a tensor during ``step``: that of an earlier step's copy where nothing came between.
@@ -98,7 +116,7 @@ class TensorMemory:
         if offset is None:
             return None
         buffer = Buffer(name, entry, "resident", self.tier, offset, nbytes, step, step)
-        self._keep(len(self._buffers), buffer, range(step, step + 1), entry)
+        self._keep(self._next, buffer, range(step, step + 1), entry)
         return buffer
 
     def _at(self, steps: range) -> list[Buffer]:
@@ -113,6 +131,7 @@ class TensorMemory:
     def _keep(self, number: int, buffer: Buffer, steps: range, copy_of: Entry | None = None) -> None:
         before = self._copies.get(copy_of) if copy_of is not None else None
         self._log.append(_Change(number, self._buffers.get(number), steps, copy_of, before))
+        self._next = max(self._next, number + 1)
         self._buffers[number] = buffer
         if copy_of is not None:
             self._copies[copy_of] = number
@@ -128,11 +147,11 @@ class FarMemory:
         self._last_step = last_step
         self.buffers: list[Buffer] = []
 
-    def place(self, name: str, entry: Entry, role: str, nbytes: int) -> Buffer | None:
+    def place(self, name: str, entry: Entry, role: str, nbytes: int, first_step: int = 0) -> Buffer | None:
         """Give the tensor a place; None if there is none."""
         if self.used_bytes + nbytes > self.capacity_bytes:
             return None
-        buffer = Buffer(name, entry, role, "L3", self.used_bytes, nbytes, 0, self._last_step)
+        buffer = Buffer(name, entry, role, "L3", self.used_bytes, nbytes, first_step, self._last_step)
         self.used_bytes += aligned(nbytes)
         self.buffers.append(buffer)
         return buffer

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from npu_kit.graph.ir import Entry, Graph
 from npu_kit.plan.geometry import Contraction, Problem
 from npu_kit.plan.ir import Axis, Operand, Step
 
@@ -20,8 +21,8 @@ from npu_kit.plan.ir import Axis, Operand, Step
 class Instruction(NamedTuple):
     """One thing that one engine does."""
 
-    kind: str  # "clear", "load", "fill", "compute", "epilogue", "spill", "drain", "store"
-    tile: int  # number of the output tile, in loop order
+    kind: str  # "prefetch", "clear", "load", "fill", "compute", "epilogue", "spill", "drain", "store"
+    tile: int  # number of the output tile, in loop order; -1 for a tensor that is copied whole
     at: tuple[int, ...]  # tile index along each axis of the step
     operand: str = ""  # what is loaded
     part: int = 0  # of a panel or of the partial sums; for "epilogue" the number of the epilogue node
@@ -62,6 +63,18 @@ def instructions(step: Step, problem: Problem) -> Iterator[Instruction]:
         yield from waiting
         waiting = [one._replace(copies=used) for one in unit.work]
     yield from waiting
+
+
+def copies_before(graph: Graph, step: Step) -> Iterator[tuple[Instruction, Entry]]:
+    """The copies to L2 before the first tile: a fill brings back what was computed, a prefetch what was given."""
+    for entry in step.prefetch:
+        yield Instruction("fill" if graph.nodes[entry.node].is_kernel else "prefetch", -1, ()), entry
+
+
+def copies_after(step: Step) -> Iterator[tuple[Instruction, Entry]]:
+    """The copies to L3 after the last tile."""
+    for entry in step.spills:
+        yield Instruction("spill", -1, ()), entry
 
 
 def units(step: Step, problem: Problem) -> Iterator[Unit]:

@@ -18,10 +18,10 @@ ACCUMULATOR = "accumulator"
 
 
 def hazards(step: Step, instruction: Instruction, entry: Entry | None = None) -> tuple[list[Key], list[Key]]:
-    """What an instruction reads and what it writes; ``entry`` is the tensor that a load or a prefetch reads."""
+    """What an instruction reads and what it writes; ``entry`` is the tensor that a load or a copy reads."""
     copies = instruction.copies
     kind = instruction.kind
-    if kind == "prefetch":
+    if instruction.tile < 0:  # a whole tensor
         return [entry], [(entry, step.index)]
     if kind == "load":
         near = (entry, step.index) if entry in step.prefetch else entry
@@ -95,7 +95,7 @@ class Timeline:
             engine: the engine it runs on.
             ends: the tiers that the bytes come from and go to.
             took: bytes, MACs and cycles.
-            entry: the tensor that a load or a prefetch reads.
+            entry: the tensor that a load or a copy reads.
         """
         nbytes, macs, cycles = took
         start, cause = self.place(engine, cycles, *hazards(step, instruction, entry))

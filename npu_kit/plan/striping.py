@@ -96,13 +96,17 @@ class _Scale:
     def __init__(self, whole: Draft, chooser: Chooser) -> None:
         self.whole, self.chooser = whole, chooser
         self._step_of = {group: number for number, group in enumerate(whole.groups)}
-        self._tier = {buffer.entry: buffer.tier for buffer in whole.buffers if buffer.role != "resident"}
         self._l2_bytes = chooser.spec.tier("L2").capacity_bytes
         self._taken = [0] * len(whole.steps)  # bytes of L2, per step
-        for buffer in whole.buffers:
-            if buffer.tier == "L2" and buffer.role != "resident":
-                for step in range(buffer.first_step, buffer.last_step + 1):
-                    self._taken[step] += buffer.nbytes
+        self._in_l2 = {b.entry: b for b in whole.buffers if b.tier == "L2" and b.role != "resident"}
+        for buffer in self._in_l2.values():
+            for step in range(buffer.first_step, buffer.last_step + 1):
+                self._taken[step] += buffer.nbytes
+
+    def _tier_of(self, entry: Entry, step: int) -> str:
+        """Where a tensor is during a step: it may have been spilled before."""
+        buffer = self._in_l2.get(entry)
+        return "L2" if buffer is not None and step <= buffer.last_step else "L3"
 
     def best(self, run: Sequence[Link]) -> Weighed | None:
         """The start of a run that gains most in stripes; None if no rows of it fit L2."""
@@ -122,8 +126,8 @@ class _Scale:
         steps = [self._step_of[link.group] for link in links]
         part, inside, arguments = excerpt(self.whole.graph, links)
         part = cut(part, [(inside, stripes)])
-        outside = {Entry(i): self._tier[entry] for i, entry in enumerate(arguments)}
-        outside[part.heads[0]] = self._tier[Entry(links[-1].group.nodes[-1])]
+        outside = {Entry(i): self._tier_of(entry, steps[0]) for i, entry in enumerate(arguments)}
+        outside[part.heads[0]] = self._tier_of(Entry(links[-1].group.nodes[-1]), steps[-1])
         left = self._l2_bytes - max(self._taken[step] for step in steps)
         striped = draft_plan(part, self.chooser, outside, left).cost
         return Weighed(links, stripes, striped, total_cost(self.whole.costs[step] for step in steps))

@@ -1,14 +1,20 @@
-"""Where the tensors between steps are kept: L2 where they fit for as long as they live, DRAM otherwise."""
+"""Where the tensors between steps are kept: L2 where they fit for as long as they live, DRAM otherwise.
+
+Where a tensor finds no place in L2, one that is there may go: it is copied to DRAM once (a spill), and is read from
+there by what still needs it. That is done where it saves traffic, counted as every tensor crossing once for each step
+that writes or reads it; what the tiles of a step read more than once is not known yet.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass, field
 
 from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.fusion import Group
-from npu_kit.plan.ir import Reason
+from npu_kit.plan.ir import Buffer, Reason
 from npu_kit.plan.placement import FarMemory, TensorMemory
 from npu_kit.plan.steps import label
 from npu_kit.plan.storage import homes
@@ -19,59 +25,126 @@ def copied_heads(graph: Graph) -> tuple[Entry, ...]:
     return tuple(dict.fromkeys(entry for entry in graph.heads if entry.node in graph.arg_nodes))
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where every tensor is."""
+
+    dram: FarMemory
+    on_chip: TensorMemory
+    spills: dict[int, list[Entry]] = field(default_factory=dict)  # step -> what is copied to DRAM at its end
+    reasons: list[Reason] = field(default_factory=list)
+
+
 def place_tensors(
     graph: Graph,
     spec: NpuSpec,
     groups: tuple[Group, ...],
     outside: Collection[Entry] = (),
     l2_bytes: int | None = None,
-) -> tuple[FarMemory, TensorMemory, list[Reason]]:
-    """A place for every tensor that exists between steps, but for those ``outside``; ``l2_bytes`` of L2 are free."""
-    copies = copied_heads(graph)
-    last = len(groups) + len(copies) - 1
-    reasons: list[Reason] = []
-    dram = FarMemory(spec.tier("L3").capacity_bytes, last)
-    on_chip = TensorMemory("L2", spec.tier("L2").capacity_bytes if l2_bytes is None else l2_bytes)
+    *,
+    may_spill: bool = True,
+) -> Places:
+    """A place for every tensor that exists between steps.
 
-    def place_in_dram(name: str, entry: Entry, role: str) -> None:
-        nbytes = graph.type_of(entry).nbytes
-        if dram.place(name, entry, role, nbytes) is None:
+    Args:
+        graph, spec, groups: what is planned.
+        outside: tensors that have a place already.
+        l2_bytes: how much of L2 is free; None for all of it.
+        may_spill: whether a tensor may leave L2 before its last use.
+
+    Raises:
+        PlanError: a tensor that does not fit DRAM.
+    """
+    placer = _Placer(graph, spec, groups, l2_bytes)
+    for node_id in graph.arg_nodes:
+        node = graph.nodes[node_id]
+        if Entry(node_id) not in outside:
+            placer.place_in_dram(node.name, Entry(node_id), "argument" if node.kind == "input" else "constant")
+    placed = set(outside)
+    for index, group in enumerate(groups):
+        entry = placer.owner[Entry(group.nodes[-1])]
+        if entry not in placed:  # another piece of the same join may have been here
+            placed.add(entry)
+            placer.place_result(index, label(graph, group.nodes), entry, may_spill)
+    return placer.places
+
+
+class _Placer:
+    def __init__(self, graph: Graph, spec: NpuSpec, groups: tuple[Group, ...], l2_bytes: int | None) -> None:
+        self.graph, self.spec, self.owner = graph, spec, homes(graph)
+        last_step = len(groups) + len(copied_heads(graph)) - 1
+        capacity = spec.tier("L2").capacity_bytes if l2_bytes is None else l2_bytes
+        self.places = Places(FarMemory(spec.tier("L3").capacity_bytes, last_step), TensorMemory("L2", capacity))
+        self.readers: dict[Entry, list[int]] = {}  # steps that read a tensor, in order
+        for index, group in enumerate(groups):
+            for entry in {self.owner[one] for node in group.nodes for one in graph.nodes[node].inputs}:
+                self.readers.setdefault(entry, []).append(index)
+        shared = (home for entry, home in self.owner.items() if entry != home)
+        self.in_pieces = set(shared)  # tensors that views and joins show parts of
+
+    def place_in_dram(self, name: str, entry: Entry, role: str, first_step: int = 0) -> None:
+        dram, nbytes = self.places.dram, self.graph.type_of(entry).nbytes
+        if dram.place(name, entry, role, nbytes, first_step) is None:
             raise PlanError(
-                f"tensor {name} ({graph.type_of(entry)}) does not fit {spec.tier('L3')}",
+                f"tensor {name} ({self.graph.type_of(entry)}) does not fit {self.spec.tier('L3')}",
                 f"it needs {nbytes} bytes beside {dram.used_bytes} already there, "
                 f"and the tier has {dram.capacity_bytes}",
                 "a smaller batch, or a machine with more memory",
             )
 
-    for node_id in graph.arg_nodes:
-        node = graph.nodes[node_id]
-        if Entry(node_id) not in outside:
-            place_in_dram(node.name, Entry(node_id), "argument" if node.kind == "input" else "constant")
-    owner = homes(graph)
-    readers_of: dict[Entry, list[int]] = {}
-    for index, group in enumerate(groups):
-        for node_id in group.nodes:
-            for entry in graph.nodes[node_id].inputs:
-                readers_of.setdefault(owner[entry], []).append(index)
-    placed: set[Entry] = set()
-    for index, group in enumerate(groups):
-        entry = owner[Entry(group.nodes[-1])]
-        if entry in placed or entry in outside:
-            continue  # another piece of the same join has been here
-        placed.add(entry)
-        name, nbytes = label(graph, group.nodes), graph.type_of(entry).nbytes
-        readers = [reader for reader in readers_of.get(entry, []) if reader > index]
-        if entry in graph.heads:
-            place_in_dram(name, entry, "output")
-            reasons.append(Reason("tier", name, "L3", "the region returns it", {"bytes": nbytes}))
-            continue
-        buffer = on_chip.place(name, entry, "intermediate", nbytes, index, max(readers, default=index))
-        numbers = {"bytes": nbytes, "capacity": on_chip.capacity_bytes}
-        if buffer is None:
-            place_in_dram(name, entry, "intermediate")
+    def place_result(self, index: int, name: str, entry: Entry, may_spill: bool) -> None:
+        """A place for what step ``index`` computes."""
+        on_chip, nbytes = self.places.on_chip, self.graph.type_of(entry).nbytes
+        if entry in self.graph.heads:
+            self.place_in_dram(name, entry, "output")
+            self._say("tier", name, "L3", "the region returns it", bytes=nbytes)
+            return
+        reads = [reader for reader in self.readers.get(entry, []) if reader > index]
+        life = index, max(reads, default=index)
+        if may_spill and on_chip.gap(nbytes, *life) is None:
+            self._make_room(name, entry, life)
+        if on_chip.place(name, entry, "intermediate", nbytes, *life) is None:
+            self.place_in_dram(name, entry, "intermediate")
             because = f"it needs {nbytes} bytes and L2 has no gap of that size among {on_chip.capacity_bytes}"
-            reasons.append(Reason("tier", name, "L3", because, numbers))
+            self._say("tier", name, "L3", because, bytes=nbytes, capacity=on_chip.capacity_bytes)
         else:
-            because = f"it is read by step {readers[0] if readers else index} and fits: {nbytes} bytes never go to DRAM"
-            reasons.append(Reason("tier", name, "L2", because, numbers))
-    return dram, on_chip, reasons
+            because = f"it is read by step {reads[0] if reads else index} and fits: {nbytes} bytes never go to DRAM"
+            self._say("tier", name, "L2", because, bytes=nbytes, capacity=on_chip.capacity_bytes)
+
+    def _make_room(self, name: str, entry: Entry, life: tuple[int, int]) -> None:
+        """Move the tensor out of L2 that costs the least traffic there, if that is less than what the new one saves."""
+        step, on_chip = life[0], self.places.on_chip
+        nbytes = self.graph.type_of(entry).nbytes
+        saved = nbytes * (1 + sum(reader > step for reader in self.readers.get(entry, [])))
+        victims = [
+            (self._traffic_after(buffer, step), buffer.entry, buffer)
+            for buffer in on_chip.live(step)
+            if buffer.first_step < step and buffer.entry not in self.in_pieces
+        ]
+        for cost, _, victim in sorted(victims, key=lambda one: one[:2]):
+            if cost < saved and on_chip.gap(nbytes, *life, without=victim) is not None:
+                self._evict(victim, step, name, cost, saved)
+                return
+
+    def _traffic_after(self, buffer: Buffer, step: int) -> int:
+        """Bytes to and from DRAM if the buffer's tensor is there from ``step`` on."""
+        return buffer.nbytes * (1 + sum(reader >= step for reader in self.readers[buffer.entry]))
+
+    def _evict(self, victim: Buffer, step: int, name: str, cost: int, saved: int) -> None:
+        was_read = any(victim.first_step < reader < step for reader in self.readers[victim.entry])
+        because = f"{name} takes its place: that saves {saved} bytes of DRAM traffic and costs {cost}"
+        if was_read:
+            self.places.on_chip.evict(victim, step)
+            self.place_in_dram(victim.name, victim.entry, "intermediate", step - 1)
+            self.places.spills.setdefault(step - 1, []).append(victim.entry)
+            self._say("spill", victim.name, f"to L3 after step {step - 1}", because, saved_bytes=saved, cost_bytes=cost)
+        else:  # nobody has read it yet: it goes to DRAM at once
+            self.places.on_chip.evict(victim, victim.first_step)
+            self.place_in_dram(victim.name, victim.entry, "intermediate")
+            self._say("tier", victim.name, "L3", because, saved_bytes=saved, cost_bytes=cost)
+
+    def _say(self, decision: str, subject: str, chosen: str, because: str, **numbers: float) -> None:
+        """Note a reason; it replaces an older one of the same decision on the same tensor."""
+        reasons = self.places.reasons
+        reasons[:] = [one for one in reasons if (one.decision, one.subject) != (decision, subject)]
+        reasons.append(Reason(decision, subject, chosen, because, numbers))

@@ -29,6 +29,8 @@ def step_counters(graph: Graph, step: Step) -> Counters:
     counters = Counters()
     for entry in step.prefetch:
         counters.move("L3", "L2", graph.type_of(entry).nbytes)
+    for entry in step.spills:
+        counters.move("L2", "L3", graph.type_of(entry).nbytes)
     for operand in step.operands:
         transfers, nbytes = operand_loads(problem, step.axes, operand)
         counters.move(operand.tier, "L1", nbytes, transfers)

@@ -130,6 +130,27 @@ def _reads_find_their_tensor_live(plan: Plan) -> Iterator[str]:
                 yield f"{operand.name} of step {step.index} is not in {tier} then"
 
 
+def _spilled_tensors_are_read_where_they_are(plan: Plan) -> Iterator[str]:
+    """A tensor that is computed into L2 and has a place in L3, too, is there only after the step that spills it."""
+    lives: dict[Entry, dict[str, Buffer]] = {}
+    for buffer in plan.buffers:
+        if buffer.role == "intermediate":
+            lives.setdefault(buffer.entry, {})[buffer.tier] = buffer
+    spilled = Counter((entry, step.index) for step in plan.steps for entry in step.spills)
+    moved = {entry: place["L2"].last_step for entry, place in lives.items() if len(place) > 1}
+    if spilled != Counter(moved.items()):
+        yield f"tensors that move to L3 after a step: {dict(moved)}, spills: {dict(spilled)}"
+    residents = [buffer for buffer in plan.buffers if buffer.role == "resident" and buffer.entry in moved]
+    copied = {(b.entry, step) for b in residents for step in range(b.first_step, b.last_step + 1)}
+    for step in plan.steps:
+        for operand in step.reads:
+            if operand.entry not in moved or (operand.entry, step.index) in copied:
+                continue
+            where = "L2" if step.index <= moved[operand.entry] else "L3"
+            if operand.tier != where:
+                yield f"{operand.name} of step {step.index} is read from {operand.tier}, its tensor is in {where} then"
+
+
 def _outputs_have_a_place(plan: Plan) -> Iterator[str]:
     owner = homes(plan.graph)
     places = {(b.entry, b.tier): b for b in plan.buffers if b.role != "resident"}
@@ -209,6 +230,7 @@ RULES: tuple[Rule, ...] = (
     _reads_follow_writes,
     _reads_find_their_tensor_live,
     _heads_are_written_to_dram,
+    _spilled_tensors_are_read_where_they_are,
     _outputs_have_a_place,
     _slots_hold_their_tiles,
     _engines_can_do_their_work,

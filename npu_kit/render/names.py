@@ -95,9 +95,10 @@ def node_names(plan: Plan, step: Step) -> dict[int, str]:
     """Names of the nodes that a step moves or computes, for events: a constant is called after its role."""
     named = {node: plan.graph.nodes[node].name for node in step.nodes}
     roles = operand_roles(plan, step)
-    beside = [one for operands in step.epilogue_operands for one in operands if one is not None]
-    for operand in (*step.operands, *beside):
+    for operand in step.reads:
         is_constant = plan.graph.nodes[operand.entry.node].kind == "const"
         name = roles[operand.name] if is_constant else tensor_name(plan.graph, operand.entry)
         named.setdefault(operand.entry.node, name)
+    for entry in step.spills:
+        named.setdefault(entry.node, tensor_name(plan.graph, entry))
     return named

@@ -23,6 +23,8 @@ def count_step(graph: Graph, step: Step, problem: Problem) -> Counters:
     counters = Counters()
     for entry in step.prefetch:
         counters.move("L3", "L2", graph.type_of(entry).nbytes)
+    for entry in step.spills:
+        counters.move("L2", "L3", graph.type_of(entry).nbytes)
     if isinstance(problem, Contraction):
         _contraction(step, problem, counters)
     elif isinstance(problem, Window):

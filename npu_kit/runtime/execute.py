@@ -108,7 +108,9 @@ def _run_steps(
         timeline = Timeline(timeline.end)
         output = _output(plan.graph, step, tensors, results)
         with _named(plan.graph, step):
-            counted, events = StepRunner(plan, step, tensors, output, memory, timeline, poison=poison).run()
+            runner = StepRunner(plan, step, tensors, output, memory, timeline, poison=poison)
+            counted, events = runner.run()
+        tensors |= {entry: runner.tensors[entry] for entry in step.spills}  # from here on they are in DRAM
         counters.append(counted)
         rows.extend(events)
     return tuple(counters), rows

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from npu_kit.graph.ir import Entry
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.ir import Buffer, Plan, Step
-from npu_kit.plan.program import Instruction, instructions
+from npu_kit.plan.program import Instruction, copies_after, copies_before, instructions
 from npu_kit.plan.schedule import Timeline
 from npu_kit.runtime import engines
 from npu_kit.runtime.arithmetic import to_declared
@@ -68,8 +69,8 @@ class StepRunner:
 
     def run(self) -> tuple[Counters, list[Row]]:
         """Run all instructions; returns what was counted, and one event row per instruction that took part."""
-        for entry in self.step.prefetch:
-            self._prefetch(entry)
+        for instruction, entry in copies_before(self.slots.graph, self.step):
+            self._copy(instruction, entry, self._near(self._residents[entry]), ("L3", "L2"))
         actions = {
             "clear": self._clear,
             "load": self._load,
@@ -82,13 +83,15 @@ class StepRunner:
         }
         for instruction in instructions(self.step, self.slots.problem):
             actions[instruction.kind](instruction)
+        for instruction, entry in copies_after(self.step):
+            self._copy(instruction, entry, np.empty_like(self.tensors[entry]), ("L2", "L3"))
         return self.counters, self.rows
 
-    def _prefetch(self, entry: Entry) -> None:
-        near = self._near(self._residents[entry])
-        near[...] = self.tensors[entry]
-        self.tensors[entry] = near
-        self._moved(Instruction("prefetch", -1, ()), entry.node, ("L3", "L2"), near.nbytes, entry)
+    def _copy(self, instruction: Instruction, entry: Entry, target: Array, ends: tuple[str, str]) -> None:
+        """A whole tensor."""
+        target[...] = self.tensors[entry]
+        self.tensors[entry] = target
+        self._moved(instruction, entry.node, ends, target.nbytes, entry)
 
     def _near(self, buffer: Buffer) -> Array:
         kind = self.slots.graph.type_of(buffer.entry)

@@ -214,7 +214,7 @@ def event_bound(step: Step) -> int:
     stages = 3 if step.family == "softmax" else 1
     per_chunk = stages * (len(step.operands) + 1) + 2
     per_tile = chunk_count(step) * per_chunk + beside + len(step.epilogue_operands) + 2
-    return len(step.prefetch) + tile_count(step) * per_tile
+    return len(step.prefetch) + len(step.spills) + tile_count(step) * per_tile
 
 
 def _first_with_tiles(plan: Plan) -> int:

@@ -53,8 +53,9 @@ def _what_happens(plan: Plan, step: Step, event: Events, chunk: int | None) -> s
     moving = f"{number_of(nbytes, 'byte')} from {source} to {target}"
     reading = f"reading {number_of(nbytes, 'byte')} from {source}" + (f" for {number_of(macs, 'MAC')}" if macs else "")
     kind = KINDS[int(event["kind"])]
-    if kind == "prefetch":
-        return f"copies {name} whole, before the first tile: {moving}"
+    if int(event["tile"]) < 0:
+        when = "after the last tile, to make room" if kind == "spill" else "before the first tile"
+        return f"copies {name} whole, {when}: {moving}"
     if kind == "load":
         return f"loads {name} for {where}: {moving}"
     if kind == "compute":
