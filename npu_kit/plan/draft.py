@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from npu_kit.graph.ir import Entry, Graph
@@ -33,6 +33,12 @@ class Draft:
         """That of all groups."""
         return total_cost(self.costs)
 
+    @functools.cached_property
+    def layers(self) -> dict[tuple[str, str], Step]:
+        """The steps by composite and operation; those that are in no composite are left out."""
+        by_layer = {_layer(self.graph, step.nodes[0]): step for step in self.steps}
+        return {layer: step for layer, step in by_layer.items() if layer[0]}
+
 
 def total_cost(costs: Iterable[Cost]) -> Cost:
     """The sum."""
@@ -40,30 +46,46 @@ def total_cost(costs: Iterable[Cost]) -> Cost:
 
 
 def draft_plan(
-    graph: Graph, chooser: Chooser, outside: Mapping[Entry, str] | None = None, l2_bytes: int | None = None
+    graph: Graph,
+    chooser: Chooser,
+    outside: Mapping[Entry, str] | None = None,
+    l2_bytes: int | None = None,
+    whole: Draft | None = None,
 ) -> Draft:
-    """Plan the graph as it stands, with spills where that turns out to be better.
+    """Plan the graph as it stands, without spills.
 
     Args:
         graph: the graph.
         chooser: chooses each step.
         outside: tensors that have a place already, and its tier.
         l2_bytes: how much of L2 is free; None for all of it.
+        whole: the draft of which some steps go in stripes here; they keep their loop orders.
 
     Raises:
         PlanError: a tensor that does not fit DRAM, a step of which no tile fits L0 and L1.
     """
-    groups, outside = group_nodes(graph), outside or {}
-    places = place_tensors(graph, chooser.spec, groups, outside, l2_bytes)
-    draft = _draft(graph, chooser, groups, outside, places)
-    if not places.spills:
+    groups = group_nodes(graph)
+    places = place_tensors(graph, chooser.spec, groups, outside or {}, l2_bytes, may_spill=False)
+    return _draft(graph, chooser, groups, places, outside or {}, whole)
+
+
+def with_spills(draft: Draft, chooser: Chooser) -> Draft:
+    """The same steps with tensors moved out of L2 for others, where that is better."""
+    places = place_tensors(draft.graph, chooser.spec, draft.groups)
+    if not places.moved:
         return draft
-    places = place_tensors(graph, chooser.spec, groups, outside, l2_bytes, may_spill=False)
-    return min(draft, _draft(graph, chooser, groups, outside, places), key=lambda one: one.cost)
+    chains = tuple(reason for reason in draft.reasons if reason.decision == "chain")
+    moved = _draft(draft.graph, chooser, draft.groups, places, {}, None)
+    return replace(moved, reasons=(*moved.reasons, *chains)) if moved.cost < draft.cost else draft
 
 
 def _draft(
-    graph: Graph, chooser: Chooser, groups: tuple[Group, ...], outside: Mapping[Entry, str], places: Places
+    graph: Graph,
+    chooser: Chooser,
+    groups: tuple[Group, ...],
+    places: Places,
+    outside: Mapping[Entry, str],
+    whole: Draft | None,
 ) -> Draft:
     dram, on_chip, reasons = places.dram, places.on_chip, list(places.reasons)
     owner = homes(graph)
@@ -71,12 +93,9 @@ def _draft(
     tiers = {entry: tier[home] for entry, home in owner.items() if home in tier}
     steps: list[Step] = []
     costs: list[Cost] = []
-    first_of: dict[Hashable, Step] = {}
+    layers = {} if whole is None else whole.layers
     for index, group in enumerate(groups):
-        # All stripes of a layer take the loop order of the first, so that what they share can stay in L2.
-        layer = _layer(graph, group)
-        choice = chooser.choose(graph, index, group, tiers, on_chip, like=first_of.get(layer))
-        first_of.setdefault(layer, choice.step)
+        choice = chooser.choose(graph, index, group, tiers, on_chip, like=layers.get(_layer(graph, group.nodes[0])))
         reasons.extend(choice.reasons)
         spilled = places.spills.get(index, ())
         tiers |= dict.fromkeys(spilled, "L3")
@@ -90,9 +109,7 @@ def _draft(
     return Draft(graph, groups, tuple(steps), buffers, tuple(different.values()), tuple(costs))
 
 
-def _layer(graph: Graph, group: Group) -> Hashable:
-    """What all stripes of one layer have in common, and no other group of the graph has."""
-    anchor = graph.nodes[group.nodes[0]]
-    if anchor.composite and len(anchor.inputs) > 1:
-        return anchor.composite, anchor.name, anchor.inputs[1:]
-    return group
+def _layer(graph: Graph, node_id: int) -> tuple[str, str]:
+    """What a step and its stripes have in common: composite and operation of the anchor."""
+    node = graph.nodes[node_id]
+    return node.composite, node.name

@@ -28,14 +28,14 @@ class Cost:
         return f"about {self.cycles} cycles and {self.dram_bytes} bytes of DRAM traffic"
 
 
-def estimate_cost(graph: Graph, step: Step, cost: CostModel) -> Cost:
+def estimate_cost(graph: Graph, step: Step, cost: CostModel, problem: Problem | None = None) -> Cost:
     """About how many cycles a step takes, and how many bytes it moves to and from DRAM.
 
     With single slots transfers and work take turns. With double slots the longer of the two remains, and what cannot
     hide: copies to L2 before the first tile, and panels, which are loaded during one piece of work and not during all.
     """
-    problem = problem_of(graph, step.nodes[0])
-    counters = step_counters(graph, step)
+    problem = problem or problem_of(graph, step.nodes[0])
+    counters = step_counters(graph, step, problem)
     transfers = cost.transfers(counters)
     work = _work_cycles(graph, step, problem, cost)
     if not step.is_double_buffered:

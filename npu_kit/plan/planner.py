@@ -1,8 +1,9 @@
 """The planner: graph and machine in, plan out. Arithmetic only: nothing is allocated and nothing runs.
 
-Greedy, in five moves: group nodes into steps; keep the tensors between steps in L2 where they fit; choose each step's
-loop order and buffering by its cycles; copy to L2 what a step would otherwise fetch from DRAM many times; and where
-tensors between steps still go through DRAM, try to carry a few rows at a time through all of them.
+Greedy, in six moves: group nodes into steps; keep the tensors between steps in L2 where they fit; choose each step's
+loop order and buffering by its cycles; copy to L2 what a step would otherwise fetch from DRAM many times; where
+tensors between steps still go through DRAM, try to carry a few rows at a time through all of them; and move tensors out
+of L2 for others that save more there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from npu_kit.graph.ir import Graph
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.choose import Chooser
 from npu_kit.plan.cost import DATAFLOWS, CostModel
-from npu_kit.plan.draft import draft_plan
+from npu_kit.plan.draft import draft_plan, with_spills
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.striping import in_stripes
 from npu_kit.plan.verify import verify_plan
@@ -55,6 +56,7 @@ def make_plan(
     draft = draft_plan(graph, chooser)
     if chains:
         draft = in_stripes(draft, chooser)
+    draft = with_spills(draft, chooser)
     plan = Plan(draft.graph, spec, mode, draft.steps, draft.buffers, draft.reasons)
     verify_plan(plan)
     return plan

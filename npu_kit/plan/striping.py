@@ -64,7 +64,7 @@ def in_stripes(whole: Draft, chooser: Chooser) -> Draft:
     whole = replace(whole, reasons=(*whole.reasons, *reasons))
     if not cuts:
         return whole
-    striped = draft_plan(cut(graph, cuts), chooser)
+    striped = draft_plan(cut(graph, cuts), chooser, whole=whole)
     if striped.cost < whole.cost:
         return replace(striped, reasons=(*striped.reasons, *reasons))
     because = f"with all chains in stripes it takes {striped.cost}, without {whole.cost}"
@@ -129,5 +129,5 @@ class _Scale:
         outside = {Entry(i): self._tier_of(entry, steps[0]) for i, entry in enumerate(arguments)}
         outside[part.heads[0]] = self._tier_of(Entry(links[-1].group.nodes[-1]), steps[-1])
         left = self._l2_bytes - max(self._taken[step] for step in steps)
-        striped = draft_plan(part, self.chooser, outside, left).cost
+        striped = draft_plan(part, self.chooser, outside, left, self.whole).cost
         return Weighed(links, stripes, striped, total_cost(self.whole.costs[step] for step in steps))

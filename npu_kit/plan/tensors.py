@@ -32,6 +32,7 @@ class Places:
     dram: FarMemory
     on_chip: TensorMemory
     spills: dict[int, list[Entry]] = field(default_factory=dict)  # step -> what is copied to DRAM at its end
+    moved: list[Entry] = field(default_factory=list)  # all that left L2 for others, copied or not
     reasons: list[Reason] = field(default_factory=list)
 
 
@@ -131,6 +132,7 @@ class _Placer:
         return buffer.nbytes * (1 + sum(reader >= step for reader in self.readers[buffer.entry]))
 
     def _evict(self, victim: Buffer, step: int, name: str, cost: int, saved: int) -> None:
+        self.places.moved.append(victim.entry)
         was_read = any(victim.first_step < reader < step for reader in self.readers[victim.entry])
         because = f"{name} takes its place: that saves {saved} bytes of DRAM traffic and costs {cost}"
         if was_read:

@@ -7,6 +7,7 @@ memory.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ def balanced(extent: int, limit: int, multiple: int = 8) -> int:
     return min(limit, math.ceil(math.ceil(extent / pieces) / multiple) * multiple)
 
 
+@functools.lru_cache(maxsize=1024)  # every loop order of a layer asks the same
 def spatial_tile(rows: Sliding, columns: Sliding, kernel: tuple[int, int], limit: int) -> tuple[int, int]:
     """Rows and columns of an output tile of at most ``limit`` positions: fewest tiles first, then the smallest halo."""
     best: tuple[tuple[int, int, int], tuple[int, int]] | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
 from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Window, aligned_operand, problem_of
@@ -22,9 +23,9 @@ def plan_counters(plan: Plan) -> tuple[Counters, ...]:
     return tuple(step_counters(plan.graph, step) for step in plan.steps)
 
 
-def step_counters(graph: Graph, step: Step) -> Counters:
-    """The forecast of one step."""
-    problem = problem_of(graph, step.nodes[0])
+def step_counters(graph: Graph, step: Step, problem: Problem | None = None) -> Counters:
+    """The forecast of one step; ``problem`` is that of its anchor, where it is known already."""
+    problem = problem or problem_of(graph, step.nodes[0])
     axes = {axis.name: axis for axis in step.axes}
     counters = Counters()
     for entry in step.prefetch:
@@ -36,12 +37,9 @@ def step_counters(graph: Graph, step: Step) -> Counters:
         counters.move(operand.tier, "L1", nbytes, transfers)
     _compute(problem, step, axes, counters)
     tiles = out_tiles(problem, step.axes)
-    for node_id, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
-        for position, beside in enumerate(operands):
-            if beside is not None:
-                nbytes = aligned_bytes(graph, node_id, position, problem, step.axes)
-                counters.move(beside.tier, "L1", nbytes, tiles)
-                counters.move("L1", "L0", nbytes, tiles)
+    for beside, nbytes in epilogue_loads(graph, step, problem):
+        counters.move(beside.tier, "L1", nbytes, tiles)
+        counters.move("L1", "L0", nbytes, tiles)
     out = graph.type_of(step.output)
     counters.move("L0", "L1", out.nbytes, tiles)
     counters.move("L1", step.output_tier, out.nbytes, tiles)
@@ -124,21 +122,26 @@ def out_tiles(problem: Problem, axes: tuple[Axis, ...]) -> int:
     return math.prod(axis.count for axis in axes if axis.name not in problem.reduction)
 
 
-def aligned_bytes(graph: Graph, node_id: int, position: int, problem: Problem, axes: tuple[Axis, ...]) -> int:
-    """Bytes of an epilogue operand, loaded once per output tile."""
-    operand = aligned_operand(graph, node_id, position)
-    out = problem.layouts(axes)["out"]
-    elements = 1
-    for axis, natural in _natural_axes(problem, axes, out.axes):
-        # An axis that the tile does not show is walked one element at a time: its count is its extent.
-        runs = natural is None or operand.along[natural] >= 0
-        elements *= axis.extent if runs else axis.count
-    return elements * DTYPE_BYTES[operand.type.dtype]
+def epilogue_loads(graph: Graph, step: Step, problem: Problem) -> Iterator[tuple[Operand, int]]:
+    """Each operand of the epilogue, which is loaded once per output tile, and its bytes in all."""
+    if len(step.nodes) == 1:
+        return
+    along = [(axis.extent, axis.count, natural) for axis, natural in _natural_axes(problem, step.axes)]
+    for node_id, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
+        for position, beside in enumerate(operands):
+            if beside is None:
+                continue
+            operand = aligned_operand(graph, node_id, position)
+            elements = 1
+            for extent, count, natural in along:
+                # An axis that the tile does not show is walked one element at a time: its count is its extent.
+                elements *= extent if natural is None or operand.along[natural] >= 0 else count
+            yield beside, elements * DTYPE_BYTES[operand.type.dtype]
 
 
-def _natural_axes(problem: Problem, axes: tuple[Axis, ...], shown: tuple[int, ...]) -> list[tuple[Axis, int | None]]:
+def _natural_axes(problem: Problem, axes: tuple[Axis, ...]) -> list[tuple[Axis, int | None]]:
     """Each loop axis over output tiles with the tensor axis it runs along, None for one the tile does not show."""
-    named = {axis.name: axis for axis in axes}
+    named, shown = {axis.name: axis for axis in axes}, problem.layouts(axes)["out"].axes
     if isinstance(problem, Elementwise):
         return [(axis, i) for i, axis in enumerate(axes)]
     if isinstance(problem, Softmax):

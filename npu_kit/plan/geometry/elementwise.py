@@ -5,6 +5,7 @@ The same alignment serves an epilogue: there the output's axes are those of the 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,7 +21,13 @@ def alignment(graph: Graph, node_id: int, position: int) -> tuple[int, ...]:
     node = graph.nodes[node_id]
     shape, rank = graph.type_of(node.inputs[position]).shape, len(node.outputs[0].shape)
     if node.name in CHANNEL_OPERANDS and position > 0:
-        return tuple(0 if shape and axis == node.attrs["axis"] else -1 for axis in range(rank))
+        channel = node.attrs["axis"] if shape else -1
+        return tuple(0 if axis == channel else -1 for axis in range(rank))
+    return _from_the_right(shape, rank)
+
+
+@functools.lru_cache(maxsize=1024)  # the planner asks for every candidate of a step
+def _from_the_right(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
     missing = rank - len(shape)
     return tuple(axis - missing if axis >= missing and shape[axis - missing] != 1 else -1 for axis in range(rank))
 
