@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from npu_kit.errors import PlanError, SpecError
 from npu_kit.graph.ir import Graph
 from npu_kit.hw.presets import load_spec, preset_names
+from npu_kit.plan import choose
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.estimate import estimate_cost
 from npu_kit.plan.forecast import busy_cycles, forecast, total_cycles
@@ -318,3 +319,18 @@ def test_equal_layers_are_searched_once(layers: int, monkeypatch: pytest.MonkeyP
     # The first reads from DRAM, the last writes to it, all between them are alike.
     assert searched == [0, 1, layers - 1]
     assert len({step.slots for step in plan.steps[1:-1]}) == 1
+
+
+def test_tiles_stream_from_dram_where_a_copy_would_only_delay_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = GraphBuilder()
+    b.op("conv2d", b.input((1, 64, 56, 56), "int8"), b.input((64, 64, 3, 3), "int8"), padding=(1, 1, 1, 1))
+    graph, machine = b.graph(), load_spec("tpu_v1_like")
+    streamed = make_plan(graph, machine)
+    monkeypatch.setattr(choose, "CLEARLY_BETTER", 0)
+    copied = make_plan(graph, machine)
+    assert not any(step.prefetch for step in streamed.steps) and any(step.prefetch for step in copied.steps)
+    assert total_cycles(forecast(streamed)) < 0.9 * total_cycles(forecast(copied))
+    (reason,) = (one for one in streamed.reasons if one.decision == "resident")
+    assert reason.numbers["cycles"] < reason.numbers["other_cycles"]
+    assert reason.numbers["other_dram_bytes"] < reason.numbers["dram_bytes"]
+    assert reason.numbers["dram_bytes"] == total(plan_counters(streamed)).dram_bytes
