@@ -152,8 +152,7 @@ def _tensor_bytes(plan: Plan, steps: tuple[int, ...]) -> int:
     far = {buffer.entry for buffer in plan.buffers if buffer.tier == "L3"}
     touched = set()
     for step in (plan.steps[index] for index in steps):
-        touched |= {operand.entry for operand in step.operands}
-        touched |= {operand.entry for group in step.epilogue_operands for operand in group if operand is not None}
+        touched |= {operand.entry for operand in step.reads}
         touched |= {step.output} if step.output_tier == "L3" else set()
     return sum(plan.graph.type_of(entry).nbytes for entry in touched & far)
 

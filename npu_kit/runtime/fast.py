@@ -22,7 +22,7 @@ from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.storage import homes, place_views
 from npu_kit.runtime.counting import count_step
-from npu_kit.runtime.fast_batches import batches, operands_of, stack
+from npu_kit.runtime.fast_batches import batches, stack
 from npu_kit.runtime.fast_epilogue import Call
 from npu_kit.runtime.fast_step import FastStep
 from npu_kit.runtime.workspace import Scratch, TensorPool
@@ -141,13 +141,13 @@ class FastPlan:
     def _touched(self, batch: Sequence[int]) -> set[Entry]:
         """The entries whose memory a batch reads or writes."""
         steps = [self._plan.steps[index] for index in batch]
-        entries = (entry for step in steps for entry in (step.output, *(one.entry for one in operands_of(step))))
+        entries = (entry for step in steps for entry in (step.output, *(one.entry for one in step.reads)))
         return {self._owner[entry] for entry in entries}
 
     def _is_inner(self, batch: Sequence[int]) -> bool:
         """Whether a batch's arrays are the same in every run, and what is packed of them, too."""
         step = self._plan.steps[batch[0]]
-        packed = {self._owner[operand.entry] for operand in operands_of(step)[1:]}
+        packed = {self._owner[operand.entry] for operand in step.reads[1:]}
         is_known = self._touched(batch) <= self._unchanging | set(self._lives)
         return is_known and not packed & self._inputs and step.family != "copy"
 
@@ -159,7 +159,7 @@ class FastPlan:
         if not others:
             return self._runs[first.index].bind(tensors, output, lanes)
         together = {first.output: stack([tensors[step.output] for step in (first, *others)])}
-        for operands in zip(*map(operands_of, (first, *others)), strict=True):
+        for operands in zip(*(step.reads for step in (first, *others)), strict=True):
             together[operands[0].entry] = stack([tensors[operand.entry] for operand in operands])
         ready = {entry: array for entry, array in together.items() if array is not None}
         if len(ready) == len(together):

@@ -16,16 +16,11 @@ from numpy.typing import NDArray
 
 from npu_kit.graph.ir import Entry, Graph, TensorType
 from npu_kit.plan.geometry import Contraction, Window
-from npu_kit.plan.ir import Operand, Plan, Step
+from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.storage import homes
 from npu_kit.plan.stripes import JOIN
 
 Array = NDArray[Any]
-
-
-def operands_of(step: Step) -> list[Operand]:
-    """Everything that a step reads, in a fixed order."""
-    return [*step.operands, *(one for operands in step.epilogue_operands for one in operands if one is not None)]
 
 
 def batches(plan: Plan) -> list[tuple[int, ...]]:
@@ -36,7 +31,7 @@ def batches(plan: Plan) -> list[tuple[int, ...]]:
     latest: dict[Hashable, int] = {}  # batch of steps that look like this
     written: dict[Entry, int] = {}  # the last batch that writes to an entry's memory
     for step in plan.steps:
-        after = max((written.get(owner[operand.entry], -1) for operand in operands_of(step)), default=-1)
+        after = max((written.get(owner[operand.entry], -1) for operand in step.reads), default=-1)
         key = _likeness(graph, step) if has_stripes else step.index
         number = latest.get(key, -1)
         if number > after:
@@ -57,7 +52,7 @@ def _likeness(graph: Graph, step: Step) -> Hashable:
     calls = tuple((node.name, tuple(sorted(node.attrs.items())), node.outputs) for node in nodes)
     reads = tuple(
         operand.entry if operand.entry.node in graph.arg_nodes else graph.type_of(operand.entry)
-        for operand in operands_of(step)
+        for operand in step.reads
     )
     running = tuple(tuple(one is None for one in operands) for operands in step.epilogue_operands)
     return calls, step.axes, reads, running

@@ -23,7 +23,7 @@ from npu_kit.plan.stripes import cut as cut_stripes
 from npu_kit.runtime import fast, fast_contraction, fast_window, workspace
 from npu_kit.runtime.execute import execute
 from npu_kit.runtime.fast import FastPlan, threads_allowed
-from npu_kit.runtime.fast_batches import batches, operands_of, stack
+from npu_kit.runtime.fast_batches import batches, stack
 from npu_kit.runtime.record import record
 from npu_kit.runtime.workspace import Scratch, TensorPool, cut
 
@@ -252,7 +252,7 @@ def test_every_step_is_in_one_batch_after_what_it_reads() -> None:
         writers.setdefault(owner[step.output], []).append(step.index)
     place = {index: number for number, batch in enumerate(found) for index in batch}
     for step in plan.steps:
-        for operand in operands_of(step):
+        for operand in step.reads:
             # A join is whole when the last step before this one has written its piece.
             earlier = [index for index in writers.get(owner[operand.entry], []) if index < step.index]
             assert all(place[index] < place[step.index] for index in earlier)
