@@ -131,7 +131,8 @@ class _StepForecast:
         size = {name: stop - start for name, (start, stop) in spans_of(self.step.axes, instruction.at).items()}
         if isinstance(problem, Contraction):
             m, n, k = size["y"] * size["x"], size["n"], size["c"] * size["kh"] * size["kw"]
-            nbytes = m * k * DTYPE_BYTES[problem.x.dtype] + k * n * DTYPE_BYTES[problem.w.dtype]
+            x, w, _ = self.cost.array_accesses(engine, m, n, k, self.step.dataflow, instruction.refills)
+            nbytes = x * DTYPE_BYTES[problem.x.dtype] + w * DTYPE_BYTES[problem.w.dtype]
             return nbytes, m * n * k, self.cost.array(engine, m, n, k, self.step.dataflow, instruction.refills)
         elements = self._out_box(instruction).elements
         if isinstance(problem, Window):

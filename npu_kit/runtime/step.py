@@ -160,6 +160,7 @@ class StepRunner:
     def _worked(self, instruction: Instruction, node: int, engine: str, work: engines.Work) -> None:
         self.counters.move("L1", "L0", work.nbytes, work.reads)
         self.counters.macs += work.macs
+        self.counters.sum_bytes += work.sum_bytes
         self._record(instruction, node, engine, ("L1", "L0"), (work.nbytes, work.macs, work.cycles))
 
     def _record(
