@@ -33,7 +33,7 @@ def add_plan_command(commands: Any) -> None:
         epilog="Examples: npu-kit plan mlp --why.  npu-kit plan digits --step 2 --unfold.  "
         "npu-kit plan matmul_relu --json a.json, then npu-kit plan matmul_relu --tile 16 --diff a.json.",
     )
-    plan.add_argument("model", metavar="MODEL|FILE", help="a sample model, such as mlp or digits, or a plan's JSON file")
+    plan.add_argument("model", metavar="MODEL|FILE", help="a sample model, such as mlp, or a plan's JSON file")
     plan.add_argument("--machine", default="example", metavar="NAME|FILE", help="default: example")
     plan.add_argument("--tile", type=_tile, metavar="N|ROWSxCOLUMNS", help="output tile (default: the machine's)")
     plan.add_argument("--dataflow", choices=DATAFLOWS, help="what stays on the array (default: chosen by cost)")

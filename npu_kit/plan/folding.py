@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from npu_kit.plan.cost import CostModel
-from npu_kit.plan.forecast import StepEffects
+from npu_kit.plan.forecast import Effect, StepEffects
 from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.ir import Axis, Plan, Step
 from npu_kit.plan.listing import name_of, offset_of
@@ -110,10 +110,8 @@ class _Facts:
 
     def of(self, line: Line, around: tuple[str, ...] = ()) -> FoldedLine:
         """The facts of a line; ``around``: the axes of the loops that it stands in."""
-        samples = [self._sample(line, place) for place in (0, 1)]
-        effects = [effect for effect in map(self.effects.of, samples) if effect is not None]
-        effect = max(effects, key=lambda one: one.moved, default=None)
-        first = samples[0]
+        first = self._at(line, [0] * len(self.step.axes))
+        effect = self._largest(line)
         times = 1 if line.kind == "prefetch" else self.nest.times(line)
         nbytes = effect.moved[0] if effect is not None and line.kind == "prefetch" else self._total(line)
         return FoldedLine(
@@ -131,13 +129,24 @@ class _Facts:
             line.number,
         )
 
-    def _sample(self, line: Line, place: int) -> Instruction:
-        """The line at the first tile, or at the second along each axis, which no padding makes smaller."""
+    def _largest(self, line: Line) -> Effect | None:
+        """What the line does at its largest tile: along each axis in the middle, or at an end if more is there."""
+        at = [axis.count // 2 for axis in self.step.axes]
+        best = self.effects.of(self._at(line, at))
+        for i, axis in enumerate(self.step.axes):
+            if line.kind == "prefetch" or axis.count < 2:
+                continue
+            for place in (0, axis.count - 1):
+                other = self.effects.of(self._at(line, [*at[:i], place, *at[i + 1 :]]))
+                if other is not None and (best is None or other.moved > best.moved):
+                    best, at[i] = other, place
+        return best
+
+    def _at(self, line: Line, at: Sequence[int]) -> Instruction:
+        """The line at a tile."""
         if line.kind == "prefetch":
             return Instruction("prefetch", -1, (), part=line.number)
-        at = tuple(min(place, axis.count - 2) if axis.count > 2 else 0 for axis in self.step.axes)
-        part = line.number if line.kind == "epilogue" else 0
-        return Instruction(line.kind, 0, at, line.operand, part, line.stage, refills=True)
+        return Instruction(line.kind, 0, tuple(at), line.operand, line.number, line.stage)
 
     def _condition(self, line: Line, around: tuple[str, ...]) -> str:
         words = (

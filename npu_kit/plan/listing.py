@@ -1,7 +1,7 @@
 """The program of a plan as a listing: one row for each instruction, in columns, with its place and its time.
 
 Rows are those of ``plan.forecast``, and so of the events that a run in step mode leaves, with three columns more. A row
-is 73 bytes.
+is 69 bytes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from npu_kit.plan.forecast import scheduled
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.program import Instruction
 from npu_kit.trace.events import EVENT_DTYPE
+
+STATISTICS = ("maximum", "sum")  # what a softmax computes in its first two passes
 
 ROW_DTYPE = np.dtype(
     [
@@ -68,11 +70,14 @@ def name_of(plan: Plan, step: Step, instruction: Instruction) -> str:
 def offset_of(plan: Plan, step: Step, instruction: Instruction) -> int:
     """The byte at which an instruction's tile stands in the nearer tier: a slot of L1, the accumulator, a copy in L2.
 
-    What is computed stands in the accumulator; what is loaded, drained or stored in its slot.
+    What is computed stands in the accumulator, but for the maximum and the sum of a softmax, which have slots in L1;
+    what is loaded, drained or stored in its slot.
     """
     kind = instruction.kind
     if kind == "prefetch":
         return resident_offset(plan, step, step.prefetch[instruction.part])
+    if instruction.stage in STATISTICS:
+        return step.slot(instruction.stage).offset_bytes
     if kind in ("compute", "epilogue", "clear"):
         return step.slot("accumulator").offset_bytes
     if kind in ("fill", "spill"):

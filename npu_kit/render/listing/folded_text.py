@@ -8,6 +8,7 @@ from npu_kit.plan.cost import CostModel
 from npu_kit.plan.estimate import estimate_cycles
 from npu_kit.plan.folding import FoldedItem, FoldedLine, Repeat, lines_of
 from npu_kit.plan.ir import Axis, Operand, Plan, Step
+from npu_kit.plan.listing import STATISTICS
 from npu_kit.plan.storage import homes
 from npu_kit.render.format import clean, format_count, number_of, shorten
 from npu_kit.render.listing.columns import Cells, aligned
@@ -95,7 +96,7 @@ def _row(step: Step, line: FoldedLine, indent: str, start: Start) -> Cells:
     return (
         f"{indent}{line.kind} {named}".rstrip() + condition,
         line.engine if line.cycles else "",
-        moves(line.kind, line.ends, line.offset_bytes) if line.tile_bytes else "",
+        moves(line.kind, line.what, line.ends, line.offset_bytes) if line.tile_bytes else "",
         format_count(line.tile_bytes) if line.tile_bytes else "",
         format_count(line.times),
         format_count(line.nbytes) if line.tile_bytes else "",
@@ -104,9 +105,11 @@ def _row(step: Step, line: FoldedLine, indent: str, start: Start) -> Cells:
     )
 
 
-def moves(kind: str, ends: tuple[str, str], offset_bytes: int) -> str:
+def moves(kind: str, what: str, ends: tuple[str, str], offset_bytes: int) -> str:
     """``L3 -> L1@4,096``: the offset stands at the end where the tile stands in a slot, the accumulator or a copy."""
     source, target = ends
+    if kind == "compute" and what in STATISTICS:
+        target = "L1"
     place = f"@{format_count(offset_bytes)}"
     return f"{source}{place} -> {target}" if kind in ("fill", "store") else f"{source} -> {target}{place}"
 

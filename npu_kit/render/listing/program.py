@@ -77,7 +77,7 @@ class Program:
     def rows(self) -> ProgramRows:
         """The instructions one by one: what a run in step mode leaves as its events, row by row.
 
-        An instruction that moves and computes nothing, such as a clear, takes no cycle and has no row. A row takes 73
+        An instruction that moves and computes nothing, such as a clear, takes no cycle and has no row. A row takes 69
         bytes, and about 30 microseconds to make.
         """
         listing = list_program(self.plan, [step.index for step in self.steps])

@@ -57,7 +57,7 @@ class ProgramRows:
             self._where(row),
             str(row["node"]),
             ENGINES[row["engine"]],
-            moves(kind, ends, int(row["offset"])) if row["nbytes"] else "",
+            moves(kind, self.names[row["what"]], ends, int(row["offset"])) if row["nbytes"] else "",
             format_count(int(row["nbytes"])),
             format_count(start),
             format_count(start + int(row["cycles"])),
