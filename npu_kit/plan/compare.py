@@ -86,7 +86,7 @@ def _decisions(plan: Plan, step: Step) -> dict[str, Fact]:
     """What was decided about a step."""
     facts: dict[str, Fact] = {"engine": step.engine, "dataflow": step.dataflow.replace("_", " ")}
     nodes = [plan.graph.nodes[node] for node in step.nodes]
-    facts["attributes"] = "; ".join(f"{node.name} {dict(node.attrs)}" for node in nodes if node.attrs)
+    facts["attributes"] = "; ".join(f"{node.name} {dict(sorted(node.attrs.items()))}" for node in nodes if node.attrs)
     facts |= {f"extent of {axis.name}": axis.extent for axis in step.axes}
     facts["loops"] = " ".join(axis.name for axis in step.axes if axis.count > 1)
     facts |= {f"tile of {axis.name}": axis.tile for axis in step.axes}
