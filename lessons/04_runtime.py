@@ -143,8 +143,8 @@ if is_loop_right:
 # *Answer.* Yours has the same tiles, the same order of sums and so the same bits. `np.matmul` adds in an order of its
 # own, so its last digits can differ. That is rounding, not a bug, and why the kit keeps one order in both modes.
 #
-# The packaged loop is a program: shown folded, then one tile of it, then compared with tiles of 16 by 16. Find your
-# clear. **Predict:** how many tiles is that, and is more moved from L2 to L1?
+# The packaged loop is a program: folded, then one tile of it, then compared with tiles of 16 by 16. **Predict:** how
+# many tiles is that, and is more moved from L2 to L1?
 
 # %%
 print(render.program(plan), "\n")

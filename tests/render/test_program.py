@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import doctest
 import html
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,3 +119,9 @@ def test_hostile_names_stay_text(conv_plan: Plan, name: str) -> None:
     for text in (shown._repr_html_(), shown.rows[:3]._repr_html_(), program(conv_plan).diff(plan)._repr_html_()):
         assert set(re.findall("<(/?[a-z]+)", text)) <= {"pre", "/pre"}
     assert len(str(shown).splitlines()) == len(str(program(conv_plan)).splitlines())
+
+
+def test_the_page_on_programs(repository: Path) -> None:
+    page = str(repository / "docs" / "programs.md")
+    failed, tried = doctest.testfile(page, module_relative=False, optionflags=doctest.ELLIPSIS)
+    assert tried > 15 and failed == 0
