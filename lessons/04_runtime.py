@@ -17,7 +17,6 @@
 # Everything that this lesson uses. Planner and runtime need no TVM; only the models come from there.
 
 # %%
-import inspect
 from itertools import product
 
 import numpy as np
@@ -26,7 +25,7 @@ import npu_kit
 from npu_kit import render
 from npu_kit.byoc.run.host import build_for_host
 from npu_kit.exercises import check
-from npu_kit.plan import forecast, planner, program, traffic
+from npu_kit.plan import forecast, planner, traffic
 from npu_kit.runtime.execute import execute
 from npu_kit.runtime.memory import OnChipMemory
 from npu_kit.trace.counters import total
@@ -144,17 +143,18 @@ if is_loop_right:
 # *Answer.* Yours has the same tiles, the same order of sums and so the same bits. `np.matmul` adds in an order of its
 # own, so its last digits can differ. That is rounding, not a bug, and why the kit keeps one order in both modes.
 #
-# This is the packaged loop around one output tile. It makes instructions, which the runtime obeys. Find your clear and
-# your chunks. Which loads does it leave out, and when?
+# The packaged loop is a program: folded, then one tile of it, then compared with tiles of 16 by 16. **Predict:** how
+# many tiles is that, and is more moved from L2 to L1?
 
 # %%
-print(inspect.getsource(program._Contraction._output_tile))
-
-# %% [markdown] tags=["solution"]
-# *Answer.* It leaves out the loads of the operand that is kept, where all its chunks fit L1 together (a *panel*): they
-# were loaded before the first tile that needs them, as `first`, and stay while the other operand passes.
+print(render.program(plan), "\n")
+print(render.program(plan).filter(tile=1), "\n")
+render.program(plan).diff(planner.make_plan(plan.graph, spec, tile=16))
 
 # %% [markdown]
+# *Answer.* 35 in place of 12, and more: `a` passes once for each column of tiles. `w` stays for a column, with all its
+# chunks side by side (a *panel*).
+#
 # ## What is left in memory
 #
 # A tile's view still holds the tile before. Here the leftovers are NaN, and a load forgets to clear what it does not
@@ -193,8 +193,8 @@ check("runtime.loop_bytes", loop_bytes)
 # %% [markdown]
 # Your loop (`None` until it is written), the plan with the same tiles, and the least possible, each tensor once. In the
 # table the matmul is called `dense`, because its second operand is a matrix of weights. *Order*: sums stay in the array
-# (output stationary), weights wait in L1 while the rest passes; equal numbers are a tie, won by the first on the
-# planner's list. *Buffering*: is the next piece loaded meanwhile? *Resident*: what is copied to L2.
+# (output stationary), weights wait in L1 while the rest passes; what is only a little better by an estimate does not
+# win. *Buffering*: is the next piece loaded meanwhile? *Resident*: what is copied to L2.
 
 # %%
 print("plain loop:", loop_bytes(100, 300, 80, 32))

@@ -25,6 +25,7 @@ from npu_kit.hw import (
     spec_to_json,
 )
 from npu_kit.lessons import copy_lessons
+from npu_kit.plan_command import add_plan_command
 from npu_kit.render.format import format_bytes, number_of
 from npu_kit.render.tables import Table
 
@@ -62,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     tour = commands.add_parser("tour", help="run a digits classifier through all four stages and check every value")
     tour.add_argument("--spec", default="example", help="machine: a preset's name or a JSON file (default: example)")
     tour.set_defaults(command=_tour)
+
+    add_plan_command(commands)
 
     spec = commands.add_parser("spec", help="show and check a machine")
     spec.add_argument("spec", nargs="?", default="example", metavar="NAME|FILE", help="default: example")

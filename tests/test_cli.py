@@ -42,7 +42,7 @@ def test_version_is_the_one_installed(run):
 def test_help_names_each_command(run):
     code, out, _ = run("--help")
     assert code == 0
-    for name in ("doctor", "tour", "spec", "lessons"):
+    for name in ("doctor", "tour", "plan", "spec", "lessons"):
         assert f"    {name} " in out
 
 
@@ -85,6 +85,73 @@ def test_a_wrong_spec_is_one_sentence_and_exit_code_1(run, tmp_path):
         assert err.startswith("npu-kit: ")
         assert word in err
         assert err.count("\n") == 1
+
+
+def test_plan_shows_program_costs_and_reasons(run):
+    code, out, err = run("plan", "conv_relu", "--why")
+    assert (code, err) == (0, "")
+    for part in (
+        "for y in 0..5 (5 each), x in 0..4 (6 each):",
+        "store out",
+        "in power mode low_power",
+        "Why",
+        "wait of",
+    ):
+        assert part in out
+
+
+def test_a_plan_is_saved_loaded_and_compared(run, tmp_path):
+    path = tmp_path / "plan.json"
+    _, first, _ = run("plan", "matmul_relu", "--json", str(path))
+    assert first.endswith(f"Saved as {path}\n")
+    again = without_tvm("plan", str(path))
+    assert (again.returncode, again.stderr) == (0, "")
+    assert again.stdout == first.partition("\nSaved")[0]
+    assert run("plan", str(path), "--diff", str(path))[1] == "The plans are equal in everything that is executed.\n"
+    code, out, _ = run("plan", "matmul_relu", "--tile", "8x16", "--diff", str(path))
+    assert code == 0 and "tile.rows" in out
+    assert run("plan", "matmul_relu", "--json", str(path))[2].startswith(f"npu-kit: cannot write {path}: it exists")
+
+
+def test_a_step_is_shown_folded_and_unfolded(run):
+    code, out, _ = run("plan", "mlp", "--step", "1", "--dataflow", "output_stationary", "--power-mode", "low_power")
+    assert code == 0 and "step 1:" in out and "step 0:" not in out and "low_power" in out
+    code, out, _ = run("plan", "mlp", "--step", "1", "--unfold")
+    assert code == 0 and "for " not in out and out.splitlines()[0].split()[:3] == ["step", "tile", "instruction"]
+
+
+def test_regions_are_shown_one_by_one(run, tmp_path):
+    code, out, _ = run("plan", "exp_between")
+    regions = out.count("Region ")
+    assert code == 0 and regions > 1
+    assert "Region" in run("plan", "exp_between", "--region", "1")[1]
+    code, out, err = run("plan", "exp_between", "--json", str(tmp_path / "a.json"))
+    assert (code, out) == (1, "") and "--region 0" in err
+    assert "no region 9" in run("plan", "exp_between", "--region", "9")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("nothing",), "no sample model 'nothing'"),
+        (("matmul_relu", "--step", "5"), "no step 5"),
+        (("matmul_relu", "--machine", "none"), "no preset 'none'"),
+        (("matmul_relu", "--power-mode", "turbo"), "no power mode 'turbo'"),
+        (("float64_matmul",), "nothing of it goes to the NPU"),
+        (("none.json",), "cannot read none.json"),
+        (("none.json", "--tile", "8"), "it has its machine, tile"),
+    ],
+)
+def test_a_plan_that_cannot_be_shown_is_one_sentence(run, arguments, word):
+    code, out, err = run("plan", *arguments)
+    assert (code, out) == (1, "")
+    assert word in err and err.count("\n") == 1
+
+
+def test_what_is_no_tile_is_wrong_usage(run):
+    for text in ("wide", "8x8x8"):
+        code, _, err = run("plan", "matmul_relu", "--tile", text)
+        assert code == 2 and "is no tile" in err
 
 
 def test_lessons_are_copied_and_work_that_is_there_stays(run, tmp_path):

@@ -45,6 +45,41 @@ def systolic_cycles(m: int, n: int, k: int, rows: int, columns: int, dataflow: s
     raise PlanError(f"no dataflow {dataflow!r}", f"there are {', '.join(DATAFLOWS)}")
 
 
+def systolic_accesses(
+    m: int, n: int, k: int, rows: int, columns: int, dataflow: str = "output_stationary"
+) -> tuple[int, int, int]:
+    """Elements of ``x`` and of ``w`` that enter the array, and sums that leave it, in one product.
+
+    A fold takes in only what it multiplies, but one fold knows nothing of another, so what several folds need is read
+    again by each:
+
+    ====================  =======================  =======================  ====================
+    dataflow              x, of m * k              w, of k * n              sums, of m * n
+    ====================  =======================  =======================  ====================
+    output stationary     for each fold of N       for each fold of M       once
+    weight stationary     for each fold of N       once                     for each fold of K
+    input stationary      once                     for each fold of M       for each fold of K
+    ====================  =======================  =======================  ====================
+
+    Folds of N are ``columns`` wide; of M ``rows`` under output stationary and ``columns`` under input stationary; of K
+    ``rows``. Sizes, folds and source are those of ``systolic_cycles``.
+
+    Raises:
+        PlanError: an unknown dataflow.
+
+    >>> systolic_accesses(32, 32, 16, 16, 16)
+    (1024, 1024, 1024)
+    """
+    if dataflow == "output_stationary":
+        return m * k * math.ceil(n / columns), k * n * math.ceil(m / rows), m * n
+    sums = m * n * math.ceil(k / rows)
+    if dataflow == "weight_stationary":
+        return m * k * math.ceil(n / columns), k * n, sums
+    if dataflow == "input_stationary":
+        return m * k, k * n * math.ceil(m / columns), sums
+    raise PlanError(f"no dataflow {dataflow!r}", f"there are {', '.join(DATAFLOWS)}")
+
+
 class CostModel:
     """The cycles of instructions on one machine in one power mode."""
 
@@ -82,12 +117,28 @@ class CostModel:
         ``refills`` is False where the operand that stays is on the array already, from the tile before. That takes an
         operand of one fold; a larger one is filled in again fold by fold for every tile.
         """
-        rows, columns = self._rows[engine], self._columns[engine]
+        rows, columns = self.array_shape(engine)
         cycles = systolic_cycles(m, n, k, rows, columns, dataflow)
+        return cycles if refills or not self.is_one_fold(engine, m, n, k, dataflow) else cycles - rows
+
+    def array_shape(self, engine: str) -> tuple[int, int]:
+        """Rows of an engine's array, and those of its columns that are powered."""
+        return self._rows[engine], self._columns[engine]
+
+    def is_one_fold(self, engine: str, m: int, n: int, k: int, dataflow: str) -> bool:
+        """Whether the operand that stays fits the array whole, so that it can stay for the next tile too."""
         stays = {"weight_stationary": (k, n), "input_stationary": (k, m)}.get(dataflow)
-        if refills or stays is None or stays[0] > rows or stays[1] > columns:
-            return cycles
-        return cycles - rows
+        rows, columns = self.array_shape(engine)
+        return stays is not None and stays[0] <= rows and stays[1] <= columns
+
+    def array_accesses(
+        self, engine: str, m: int, n: int, k: int, dataflow: str, refills: bool = True
+    ) -> tuple[int, int, int]:
+        """``systolic_accesses`` on an engine; what is on the array already (see ``array``) is not read."""
+        x, w, sums = systolic_accesses(m, n, k, *self.array_shape(engine), dataflow)
+        if refills or not self.is_one_fold(engine, m, n, k, dataflow):
+            return x, w, sums
+        return (x, 0, sums) if dataflow == "weight_stationary" else (0, w, sums)
 
     def lanes(self, engine: str, operations: int) -> int:
         """Cycles of ``operations`` independent operations on a lane-wise engine, one a lane and cycle."""

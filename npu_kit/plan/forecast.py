@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from npu_kit.plan.geometry import (
     spans_of,
 )
 from npu_kit.plan.ir import Operand, Plan, Step
-from npu_kit.plan.program import Instruction, copies_after, copies_before, instructions
+from npu_kit.plan.program import WHOLE, Instruction, copied_tensor, copies_after, copies_before, instructions
 from npu_kit.plan.schedule import Timeline
 from npu_kit.trace.events import ENGINES, EVENT_DTYPE, Events
 
@@ -31,23 +32,44 @@ Row = tuple[int, ...]
 Moved = tuple[int, int, int]  # bytes, MACs, cycles
 
 
+class Effect(NamedTuple):
+    """What one instruction moves or computes."""
+
+    node: int  # the graph node computed, or whose tensor is moved
+    engine: str
+    ends: tuple[str, str]  # the tiers that the bytes come from and go to
+    moved: Moved
+    entry: Entry | None = None  # the tensor that a load or a copy reads
+
+
 def forecast(plan: Plan, steps: tuple[int, ...] | None = None) -> Events:
     """The events of a plan, or of some of its steps, one after the other.
 
     Cost: one row per instruction, about 20 microseconds each; ``plan.traffic`` has the totals in closed form.
     """
+    return np.fromiter((row for _, _, row in scheduled(plan, steps)), EVENT_DTYPE)
+
+
+def scheduled(plan: Plan, steps: tuple[int, ...] | None = None) -> Iterator[tuple[Step, Instruction, Row]]:
+    """Each instruction that moves or computes something, in order, with its step and its event."""
     chosen = plan.steps if steps is None else tuple(plan.steps[i] for i in steps)
+    cost = CostModel(plan.spec, plan.power_mode)
     timeline = Timeline()
-    rows: list[Row] = []
     for step in chosen:
         timeline = Timeline(timeline.end)
-        rows += _StepForecast(plan.graph, step, CostModel(plan.spec, plan.power_mode), timeline).rows()
-    return np.array(rows, EVENT_DTYPE)
+        effects = StepEffects(plan.graph, step, cost)
+        for instruction in effects.instructions():
+            effect = effects.of(instruction)
+            if effect is not None:
+                node, engine, ends, moved, entry = effect
+                yield step, instruction, timeline.record(step, instruction, node, engine, ends, moved, entry)
 
 
-class _StepForecast:
-    def __init__(self, graph: Graph, step: Step, cost: CostModel, timeline: Timeline) -> None:
-        self.graph, self.step, self.cost, self.timeline = graph, step, cost, timeline
+class StepEffects:
+    """What the instructions of one step move and compute, by arithmetic."""
+
+    def __init__(self, graph: Graph, step: Step, cost: CostModel) -> None:
+        self.graph, self.step, self.cost = graph, step, cost
         self.problem = problem_of(graph, step.nodes[0])
         self.layouts = self.problem.layouts(step.axes)
         self.operands = {operand.name: operand for operand in step.operands}
@@ -56,12 +78,8 @@ class _StepForecast:
             for position, operand in enumerate(operands):
                 if operand is not None:
                     self.epilogue[operand.name] = (operand, node_id, position)
-
-    def rows(self) -> Iterator[Row]:
-        step = self.step
-        for instruction, entry in copies_before(self.graph, step):
-            yield self._copy(instruction, entry, ("L3", "L2"))
-        forecasts: dict[str, Callable[[Instruction], Row | None]] = {
+        self._effects: dict[str, Callable[[Instruction], Effect | None]] = {
+            "clear": lambda _: None,  # clearing the accumulator takes no cycle of its own
             "load": self._load,
             "fill": self._fill,
             "spill": self._spill,
@@ -70,52 +88,44 @@ class _StepForecast:
             "drain": self._drain,
             "store": self._store,
         }
-        for instruction in instructions(step, self.problem):
-            if instruction.kind == "clear":
-                continue  # clearing the accumulator takes no cycle of its own
-            row = forecasts[instruction.kind](instruction)
-            if row is not None:
-                yield row
-        for instruction, entry in copies_after(step):
-            yield self._copy(instruction, entry, ("L2", "L3"))
 
-    def _copy(self, instruction: Instruction, entry: Entry, ends: tuple[str, str]) -> Row:
-        """A whole tensor."""
+    def instructions(self) -> Iterator[Instruction]:
+        """The program of the step, with the copies of whole tensors before and after it."""
+        yield from copies_before(self.graph, self.step)
+        yield from instructions(self.step, self.problem)
+        yield from copies_after(self.step)
+
+    def of(self, instruction: Instruction) -> Effect | None:
+        """What an instruction moves or computes; None if that is nothing."""
+        if instruction.tile == WHOLE:
+            return self._copy(instruction)
+        return self._effects[instruction.kind](instruction)
+
+    def _copy(self, instruction: Instruction) -> Effect:
+        entry = copied_tensor(self.step, instruction)
         nbytes = self.graph.type_of(entry).nbytes
-        moved = (nbytes, 0, self.cost.transfer(*ends, nbytes) if nbytes else 0)
-        return self._row(instruction, entry.node, "dma", ends, moved, entry)
+        ends = ("L2", "L3") if instruction.kind == "spill" else ("L3", "L2")
+        return Effect(entry.node, "dma", ends, (nbytes, 0, self.cost.transfer(*ends, nbytes) if nbytes else 0), entry)
 
-    def _row(
-        self,
-        instruction: Instruction,
-        node: int,
-        engine: str,
-        ends: tuple[str, str],
-        moved: Moved,
-        entry: Entry | None = None,
-    ) -> Row:
-        return self.timeline.record(self.step, instruction, node, engine, ends, moved, entry)
-
-    def _load(self, instruction: Instruction) -> Row | None:
+    def _load(self, instruction: Instruction) -> Effect | None:
         name = instruction.operand
         operand = self.epilogue[name][0] if name in self.epilogue else self.operands[name]
         nbytes = self._operand_bytes(name, instruction)
         if not nbytes:
             return None
         moved = (nbytes, 0, self.cost.transfer(operand.tier, "L1", nbytes))
-        return self._row(instruction, operand.entry.node, "dma", (operand.tier, "L1"), moved, operand.entry)
+        return Effect(operand.entry.node, "dma", (operand.tier, "L1"), moved, operand.entry)
 
-    def _fill(self, instruction: Instruction) -> Row:
+    def _fill(self, instruction: Instruction) -> Effect:
         return self._partial(instruction, ("L1", "L0"))
 
-    def _spill(self, instruction: Instruction) -> Row:
+    def _spill(self, instruction: Instruction) -> Effect:
         return self._partial(instruction, ("L0", "L1"))
 
-    def _partial(self, instruction: Instruction, ends: tuple[str, str]) -> Row:
+    def _partial(self, instruction: Instruction, ends: tuple[str, str]) -> Effect:
         """A partial sum leaves the accumulator, or comes back, as four bytes an element."""
         nbytes = self._out_box(instruction).elements * DTYPE_BYTES["float32"]
-        moved = (nbytes, 0, self.cost.transfer(*ends, nbytes))
-        return self._row(instruction, self.step.nodes[0], self.step.engine, ends, moved)
+        return Effect(self.step.nodes[0], self.step.engine, ends, (nbytes, 0, self.cost.transfer(*ends, nbytes)))
 
     def _operand_bytes(self, name: str, instruction: Instruction) -> int:
         if name in self.epilogue:
@@ -126,18 +136,17 @@ class _StepForecast:
             box = self.problem.box(name, self.step.axes, spans_of(self.step.axes, instruction.inside))
         return box.elements * DTYPE_BYTES[self.graph.type_of(operand.entry).dtype]
 
-    def _compute(self, instruction: Instruction) -> Row | None:
+    def _compute(self, instruction: Instruction) -> Effect | None:
         moved = self._computed(instruction)
-        if moved is None:
-            return None
-        return self._row(instruction, self.step.nodes[0], self.step.engine, ("L1", "L0"), moved)
+        return None if moved is None else Effect(self.step.nodes[0], self.step.engine, ("L1", "L0"), moved)
 
     def _computed(self, instruction: Instruction) -> Moved | None:
         problem, engine = self.problem, self.step.engine
         size = {name: stop - start for name, (start, stop) in spans_of(self.step.axes, instruction.at).items()}
         if isinstance(problem, Contraction):
             m, n, k = size["y"] * size["x"], size["n"], size["c"] * size["kh"] * size["kw"]
-            nbytes = m * k * DTYPE_BYTES[problem.x.dtype] + k * n * DTYPE_BYTES[problem.w.dtype]
+            x, w, _ = self.cost.array_accesses(engine, m, n, k, self.step.dataflow, instruction.refills)
+            nbytes = x * DTYPE_BYTES[problem.x.dtype] + w * DTYPE_BYTES[problem.w.dtype]
             return nbytes, m * n * k, self.cost.array(engine, m, n, k, self.step.dataflow, instruction.refills)
         elements = self._out_box(instruction).elements
         if isinstance(problem, Window):
@@ -155,26 +164,23 @@ class _StepForecast:
         nbytes = sum(self._operand_bytes(operand.name, instruction) for operand in self.step.operands)
         return nbytes, 0, self.cost.lanes(engine, elements)
 
-    def _run_epilogue(self, instruction: Instruction) -> Row:
+    def _run_epilogue(self, instruction: Instruction) -> Effect:
         number = instruction.part
         names = [operand.name for operand in self.step.epilogue_operands[number] if operand is not None]
         nbytes = sum(self._operand_bytes(name, instruction) for name in names)
         engine = self.step.epilogue_engines[number]
         moved = (nbytes, 0, self.cost.lanes(engine, self._out_box(instruction).elements))
-        return self._row(instruction, self.step.nodes[1 + number], engine, ("L1", "L0"), moved)
+        return Effect(self.step.nodes[1 + number], engine, ("L1", "L0"), moved)
 
-    def _drain(self, instruction: Instruction) -> Row:
-        nbytes = self._out_bytes(instruction)
-        moved = (nbytes, 0, self.cost.transfer("L0", "L1", nbytes))
-        return self._row(instruction, self.step.nodes[-1], self.step.engine, ("L0", "L1"), moved)
+    def _drain(self, instruction: Instruction) -> Effect:
+        return self._out(instruction, self.step.engine, ("L0", "L1"))
 
-    def _store(self, instruction: Instruction) -> Row:
-        nbytes, tier = self._out_bytes(instruction), self.step.output_tier
-        moved = (nbytes, 0, self.cost.transfer("L1", tier, nbytes))
-        return self._row(instruction, self.step.nodes[-1], "dma", ("L1", tier), moved)
+    def _store(self, instruction: Instruction) -> Effect:
+        return self._out(instruction, "dma", ("L1", self.step.output_tier))
 
-    def _out_bytes(self, instruction: Instruction) -> int:
-        return self._out_box(instruction).elements * DTYPE_BYTES[self.graph.type_of(self.step.output).dtype]
+    def _out(self, instruction: Instruction, engine: str, ends: tuple[str, str]) -> Effect:
+        nbytes = self._out_box(instruction).elements * DTYPE_BYTES[self.graph.type_of(self.step.output).dtype]
+        return Effect(self.step.nodes[-1], engine, ends, (nbytes, 0, self.cost.transfer(*ends, nbytes)))
 
     def _out_box(self, instruction: Instruction) -> Box:
         return self.problem.box("out", self.step.axes, spans_of(self.step.axes, instruction.inside))

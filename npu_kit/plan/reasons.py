@@ -90,18 +90,39 @@ def comparisons(name: str, best: Candidate, compared: Sequence[Candidate]) -> li
     others = sorted((one for one in compared if one is not best), key=lambda one: one.cost)
     for other in others:
         if order_in_words(other.step) != chosen:
-            because = f"it takes about {best.cost.cycles} cycles, and {order_in_words(other.step)} {other.cost.cycles}"
-            numbers = {"cycles": best.cost.cycles, "other_cycles": other.cost.cycles}
+            because, numbers = against(best.cost, other.cost, order_in_words(other.step))
             reasons.append(Reason("order", name, chosen, because, numbers))
             break
     for other in others:
         if order_in_words(other.step) == chosen and other.step.is_double_buffered != best.step.is_double_buffered:
             words = ("double", "single") if best.step.is_double_buffered else ("single", "double")
-            because = f"it takes about {best.cost.cycles} cycles, and {words[1]} slots {other.cost.cycles}"
-            numbers = {"cycles": best.cost.cycles, "other_cycles": other.cost.cycles}
+            because, numbers = against(best.cost, other.cost, f"{words[1]} slots")
             reasons.append(Reason("buffering", name, f"{words[0]} slots", because, numbers))
             break
     return reasons
+
+
+def against(chosen: Cost, other: Cost, name: str) -> tuple[str, dict[str, float]]:
+    """Why something was chosen against the next best, called ``name``: a clause, and the numbers in it.
+
+    A chosen one may be slower by a little: estimates are only near the truth, so what is known to be no worse is kept
+    until something else is clearly better.
+    """
+    cycles, dram_bytes, other_cycles, other_bytes = chosen.cycles, chosen.dram_bytes, other.cycles, other.dram_bytes
+    numbers: dict[str, float] = {
+        "cycles": cycles,
+        "other_cycles": other_cycles,
+        "dram_bytes": dram_bytes,
+        "other_dram_bytes": other_bytes,
+    }
+    moved = f"it moves {dram_bytes} bytes to and from DRAM, and {name} {other_bytes}"
+    if cycles == other_cycles:
+        if dram_bytes == other_bytes:
+            return f"it is a tie with {name}, {cycles} cycles and {dram_bytes} bytes of DRAM traffic each", numbers
+        return f"both take about {cycles} cycles; {moved}", numbers
+    if cycles > other_cycles:
+        return f"{name}, about {other_cycles} cycles for {cycles}, is not clearly better by an estimate", numbers
+    return f"it takes about {cycles} cycles, and {name} {other_cycles}", numbers
 
 
 def order_in_words(step: Step) -> str:

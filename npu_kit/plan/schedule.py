@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 
 from npu_kit.graph.ir import Entry
 from npu_kit.plan.ir import Step
-from npu_kit.plan.program import Instruction
+from npu_kit.plan.program import WHOLE, Instruction
 from npu_kit.trace.events import CAUSES, ENGINES, KINDS, TIERS
 
 Key = Hashable  # a slot's copy, a part of the partial sums, the accumulator, or a tensor
@@ -21,7 +21,7 @@ def hazards(step: Step, instruction: Instruction, entry: Entry | None = None) ->
     """What an instruction reads and what it writes; ``entry`` is the tensor that a load or a copy reads."""
     copies = instruction.copies
     kind = instruction.kind
-    if instruction.tile < 0:  # a whole tensor
+    if instruction.tile == WHOLE:
         return [entry], [(entry, step.index)]
     if kind == "load":
         near = (entry, step.index) if entry in step.prefetch else entry

@@ -6,10 +6,12 @@ A box is a product of spans, one per axis, so the sum of its elements over all t
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
+from npu_kit.plan.cost import CostModel
 from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Window, aligned_operand, problem_of
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis, Operand, Plan, Step
@@ -20,13 +22,31 @@ Loads = tuple[int, int]  # transfers, bytes
 
 def plan_counters(plan: Plan) -> tuple[Counters, ...]:
     """The forecast of each step of ``plan``."""
-    return tuple(step_counters(plan.graph, step) for step in plan.steps)
+    cost = CostModel(plan.spec, plan.power_mode)
+    return tuple(step_counters(plan.graph, step, cost) for step in plan.steps)
 
 
-def step_counters(graph: Graph, step: Step, problem: Problem | None = None) -> Counters:
-    """The forecast of one step; ``problem`` is that of its anchor, where it is known already."""
+def step_counters(graph: Graph, step: Step, cost: CostModel) -> Counters:
+    """The forecast of one step: its transfers, and what its engines read, sum and multiply."""
+    problem = problem_of(graph, step.nodes[0])
+    counters = step_transfers(graph, step, problem)
+    tiles = out_tiles(problem, step.axes)
+    _compute(problem, step, cost, counters)
+    for _, nbytes in epilogue_loads(graph, step, problem):
+        counters.move("L1", "L0", nbytes, tiles)
+    out = graph.type_of(step.output)
+    counters.move("L0", "L1", out.nbytes, tiles)
+    counters.tiles = tiles
+    counters.stored_elements = out.elements
+    return counters
+
+
+def step_transfers(graph: Graph, step: Step, problem: Problem | None = None) -> Counters:
+    """What the dma engine moves in one step, and nothing of what the engines do.
+
+    ``problem`` is that of the step's anchor, where it is known already.
+    """
     problem = problem or problem_of(graph, step.nodes[0])
-    axes = {axis.name: axis for axis in step.axes}
     counters = Counters()
     for entry in step.prefetch:
         counters.move("L3", "L2", graph.type_of(entry).nbytes)
@@ -35,16 +55,10 @@ def step_counters(graph: Graph, step: Step, problem: Problem | None = None) -> C
     for operand in step.operands:
         transfers, nbytes = operand_loads(problem, step.axes, operand)
         counters.move(operand.tier, "L1", nbytes, transfers)
-    _compute(problem, step, axes, counters)
     tiles = out_tiles(problem, step.axes)
     for beside, nbytes in epilogue_loads(graph, step, problem):
         counters.move(beside.tier, "L1", nbytes, tiles)
-        counters.move("L1", "L0", nbytes, tiles)
-    out = graph.type_of(step.output)
-    counters.move("L0", "L1", out.nbytes, tiles)
-    counters.move("L1", step.output_tier, out.nbytes, tiles)
-    counters.tiles = tiles
-    counters.stored_elements = out.elements
+    counters.move("L1", step.output_tier, graph.type_of(step.output).nbytes, tiles)
     return counters
 
 
@@ -155,38 +169,68 @@ def _natural_axes(problem: Problem, axes: tuple[Axis, ...]) -> list[tuple[Axis, 
     return seen + [(named[name], None) for name in loose]
 
 
-def _compute(problem: Problem, step: Step, axis: dict[str, Axis], counters: Counters) -> None:
-    """What the engine reads from L1 while it computes, and its multiply-accumulates."""
+def _compute(problem: Problem, step: Step, cost: CostModel, counters: Counters) -> None:
+    """What the engine reads from L1 while it computes, its sums, and its multiply-accumulates."""
     if isinstance(problem, Contraction):
-        rows = axis["batch"].extent * axis["group"].extent * axis["y"].extent * axis["x"].extent
-        depth = axis["c"].extent * axis["kh"].extent * axis["kw"].extent
-        chunks = axis["c"].count * axis["kh"].count * axis["kw"].count
-        computes = out_tiles(problem, step.axes) * chunks
-        spatial = axis["batch"].count * axis["y"].count * axis["x"].count
-        columns = axis["group"].extent * axis["n"].extent
-        counters.move("L1", "L0", rows * depth * axis["n"].count * DTYPE_BYTES[problem.x.dtype], computes)
-        counters.move("L1", "L0", spatial * depth * columns * DTYPE_BYTES[problem.w.dtype], computes)
-        if step.dataflow != "output_stationary" and chunks:
-            # Between two chunks every partial sum goes to L1 and comes back.
-            times, tiles = chunks - 1, out_tiles(problem, step.axes)
-            nbytes = times * problem.out.elements * DTYPE_BYTES["float32"]
-            counters.move("L0", "L1", nbytes, times * tiles)
-            counters.move("L1", "L0", nbytes, times * tiles)
-        counters.macs = problem.macs
-        return
-    if isinstance(problem, Window):
+        _contract(problem, step, cost, counters)
+    elif isinstance(problem, Window):
+        axis = {one.name: one for one in step.axes}
         taps, chunks = axis["kh"].extent * axis["kw"].extent, axis["kh"].count * axis["kw"].count
         computes = out_tiles(problem, step.axes) * chunks
         counters.move("L1", "L0", problem.out.elements * taps * DTYPE_BYTES[problem.x.dtype], computes)
+        counters.sum_bytes = problem.out.elements * chunks * DTYPE_BYTES["float32"]
         if problem.w is not None:
             spatial = axis["batch"].count * axis["y"].count * axis["x"].count
             nbytes = spatial * taps * axis["c"].extent * DTYPE_BYTES[problem.w.dtype]
             counters.move("L1", "L0", nbytes, computes)
             counters.macs = problem.out.elements * taps
-        return
-    if isinstance(problem, Softmax):
+    elif isinstance(problem, Softmax):
         counters.move("L1", "L0", 3 * problem.type.nbytes, 3 * out_tiles(problem, step.axes))
-        return
-    for operand in step.operands:
-        transfers, nbytes = operand_loads(problem, step.axes, operand)
-        counters.move("L1", "L0", nbytes, transfers)
+    else:
+        for operand in step.operands:
+            transfers, nbytes = operand_loads(problem, step.axes, operand)
+            counters.move("L1", "L0", nbytes, transfers)
+
+
+def _contract(problem: Contraction, step: Step, cost: CostModel, counters: Counters) -> None:
+    """Fold by fold, see ``cost.systolic_accesses``. Tiles of one size read the same: sizes are visited, not tiles."""
+    x_bytes, w_bytes, sum_bytes = (DTYPE_BYTES[dtype] for dtype in (problem.x.dtype, problem.w.dtype, "float32"))
+    inside = stays_along(problem, step.dataflow)
+    inner = [axis for axis in step.axes if axis.name in inside]
+    first = {axis.name: min(axis.tile, axis.extent) for axis in inner}  # where what stays arrives on the array
+    for outside, places in tile_sizes(axis for axis in step.axes if axis.name not in inside):
+        for sizes, count in tile_sizes(inner):
+            size = {**outside, **sizes}
+            m, n, k = size["y"] * size["x"], size["n"], size["c"] * size["kh"] * size["kw"]
+            arrivals = places if sizes == first else 0
+            for refills, times in ((True, arrivals), (False, places * count - arrivals)):
+                x, w, sums = cost.array_accesses(step.engine, m, n, k, step.dataflow, refills)
+                counters.move("L1", "L0", times * x * x_bytes, times)
+                counters.move("L1", "L0", times * w * w_bytes, times)
+                counters.sum_bytes += times * sums * sum_bytes
+    chunks = math.prod(axis.count for axis in step.axes if axis.name in problem.reduction)
+    if inside and chunks:
+        # Between two chunks every partial sum goes to L1 and comes back.
+        times, tiles = chunks - 1, out_tiles(problem, step.axes)
+        nbytes = times * problem.out.elements * DTYPE_BYTES["float32"]
+        counters.move("L0", "L1", nbytes, times * tiles)
+        counters.move("L1", "L0", nbytes, times * tiles)
+    counters.macs = problem.macs
+
+
+def stays_along(problem: Contraction, dataflow: str) -> tuple[str, ...]:
+    """The axes along which an operand stays on the array: the loops inside that of its chunks; none for outputs."""
+    if dataflow == "weight_stationary":
+        return ("batch", "y", "x") if problem.is_weight_shared else ("y", "x")
+    return ("n",) if dataflow == "input_stationary" else ()
+
+
+def tile_sizes(axes: Iterable[Axis]) -> Iterator[tuple[Mapping[str, int], int]]:
+    """The different tile sizes, axis by axis, and how many tiles have each: an axis has full tiles and a ragged one."""
+    choices = []
+    for axis in axes:
+        full, rest = divmod(axis.extent, axis.tile)
+        sizes = [(axis.name, axis.tile, full)] * bool(full) + [(axis.name, rest, 1)] * bool(rest)
+        choices.append(sizes)
+    for combination in itertools.product(*choices):
+        yield {name: size for name, size, _ in combination}, math.prod(count for _, _, count in combination)

@@ -13,11 +13,13 @@ from npu_kit.render.diagram.picture import draw
 from npu_kit.render.dot import find_backend, render_dot
 from npu_kit.render.flow_picture import flow
 from npu_kit.render.image_picture import images
+from npu_kit.render.listing.program import Program, program
 from npu_kit.render.memory_picture import memory_map
 from npu_kit.render.occupancy_picture import occupancy
 from npu_kit.render.picture import Picture
 from npu_kit.render.roofline_picture import roofline
-from npu_kit.render.tables import Table, events_table, metrics_table, program_table, reasons_table, steps_table
+from npu_kit.render.summary import summary_table
+from npu_kit.render.tables import Table, events_table, metrics_table, reasons_table, steps_table
 from npu_kit.render.tile.axes import chunk_count, tile_count
 from npu_kit.render.tile.picture import tiles
 from npu_kit.render.timeline_picture import timeline
@@ -29,6 +31,7 @@ __all__ = [
     "Diagram",
     "Group",
     "Picture",
+    "Program",
     "Table",
     "bundle_constants",
     "chunk_count",
@@ -45,11 +48,12 @@ __all__ = [
     "metrics_table",
     "occupancy",
     "outline",
-    "program_table",
+    "program",
     "reasons_table",
     "render_dot",
     "roofline",
     "steps_table",
+    "summary_table",
     "tile_count",
     "tiles",
     "timeline",

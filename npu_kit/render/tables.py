@@ -1,17 +1,13 @@
-"""Small tables, as text and as HTML: the reasons of a plan, its steps and instructions, events."""
+"""Small tables, as text and as HTML: the reasons of a plan, its steps, what they cost, events."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
-from npu_kit.errors import RenderError
-from npu_kit.plan.geometry import problem_of
-from npu_kit.plan.ir import Plan, Step
+from npu_kit.plan.ir import Plan, Reason
 from npu_kit.plan.metrics import Metrics
-from npu_kit.plan.program import Instruction, instructions
 from npu_kit.render.format import clean, format_bytes, format_count, format_rate, number_of, shorten
 from npu_kit.render.names import step_titles
 from npu_kit.trace.events import ENGINES, KINDS, TIERS, Events
@@ -46,9 +42,16 @@ class Table:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
 
 
-def reasons_table(plan: Plan, subject: str = "") -> Table:
-    """Every decision of the planner with its numbers; only those about ``subject`` if one is given."""
-    chosen = [reason for reason in plan.reasons if not subject or reason.subject == subject]
+def reasons_table(plan: Plan, subject: str = "", reasons: Sequence[Reason] | None = None) -> Table:
+    """Every decision of the planner with its numbers.
+
+    Args:
+        plan: the plan.
+        subject: only the decisions about this step, tensor or operand.
+        reasons: others than the plan's own, such as ``plan.alternatives.alternatives(plan)``.
+    """
+    given = plan.reasons if reasons is None else reasons
+    chosen = [reason for reason in given if not subject or reason.subject == subject]
     rows = tuple(
         (
             reason.decision,
@@ -112,38 +115,6 @@ def events_table(events: Events, first: int = 0, count: int = 20) -> Table:
     note = f"{number_of(left, 'other event')} not shown." if left else ""
     headings = ("event", "step", "tile", "node", "kind", "engine", "from", "to", "bytes", "MACs", "start", "cycles")
     return Table(headings, rows, note)
-
-
-def program_table(plan: Plan, step: int, first: int = 0, count: int = 20) -> Table:
-    """A window of the instructions of one step, one row each.
-
-    Raises:
-        RenderError: the plan has no such step.
-    """
-    if not 0 <= step < len(plan.steps):
-        raise RenderError(f"no step {step}", f"the plan has {number_of(len(plan.steps), 'step')}, counted from 0")
-    chosen = plan.steps[step]
-    program = instructions(chosen, problem_of(plan.graph, chosen.nodes[0]))
-    rows = tuple(
-        (str(number), one.kind, str(one.tile), _operand(plan, chosen, one), _where(chosen, one))
-        for number, one in enumerate(islice(program, first, first + count), first)
-    )
-    left = first + sum(1 for _ in program)
-    note = f"{number_of(left, 'other instruction')} not shown." if left else ""
-    return Table(("#", "instruction", "tile", "what", "where"), rows, note)
-
-
-def _operand(plan: Plan, step: Step, instruction: Instruction) -> str:
-    if instruction.kind == "epilogue":
-        return plan.graph.nodes[step.nodes[1 + instruction.part]].name
-    return instruction.operand or instruction.stage
-
-
-def _where(step: Step, instruction: Instruction) -> str:
-    """The spans of the axes that are cut: ``y 5:10, x 0:6``; an axis in one piece says nothing."""
-    pairs = zip(step.axes, instruction.at, strict=True)
-    spans = [(axis.name, axis.span(index)) for axis, index in pairs if index >= 0 and axis.count > 1]
-    return ", ".join(f"{name} {start}:{stop}" for name, (start, stop) in spans)
 
 
 def _event_row(index: int, event: Events) -> tuple[str, ...]:

@@ -5,11 +5,14 @@ Counted on padded rows of ones, in another way than ``plan.traffic`` and step mo
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
+from npu_kit.plan.cost import CostModel
 from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Window, aligned_operand
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis, Step
@@ -18,7 +21,7 @@ from npu_kit.plan.traffic import out_tiles
 from npu_kit.trace.counters import Counters
 
 
-def count_step(graph: Graph, step: Step, problem: Problem) -> Counters:
+def count_step(graph: Graph, step: Step, problem: Problem, cost: CostModel) -> Counters:
     """The counters of one run of ``step``."""
     counters = Counters()
     for entry in step.prefetch:
@@ -26,7 +29,7 @@ def count_step(graph: Graph, step: Step, problem: Problem) -> Counters:
     for entry in step.spills:
         counters.move("L2", "L3", graph.type_of(entry).nbytes)
     if isinstance(problem, Contraction):
-        _contraction(step, problem, counters)
+        _contraction(step, problem, cost, counters)
     elif isinstance(problem, Window):
         _window(step, problem, counters)
     elif isinstance(problem, Softmax):
@@ -89,6 +92,7 @@ def _window(step: Step, problem: Window, counters: Counters) -> None:
     taps = axis["kh"].extent * axis["kw"].extent
     computes = out_tiles(problem, step.axes) * axis["kh"].count * axis["kw"].count
     counters.move("L1", "L0", outputs * taps * x_size, computes)
+    counters.sum_bytes = outputs * axis["kh"].count * axis["kw"].count * 4
     if problem.w is not None:
         again = batch * axis["y"].count * axis["x"].count
         for ends in ((step.operands[1].tier, "L1"), ("L1", "L0")):
@@ -96,7 +100,7 @@ def _window(step: Step, problem: Window, counters: Counters) -> None:
         counters.macs = outputs * taps
 
 
-def _contraction(step: Step, problem: Contraction, counters: Counters) -> None:
+def _contraction(step: Step, problem: Contraction, cost: CostModel, counters: Counters) -> None:
     axis = {a.name: a for a in step.axes}
     x, w = step.operands
     x_size, w_size = DTYPE_BYTES[problem.x.dtype], DTYPE_BYTES[problem.w.dtype]
@@ -117,16 +121,50 @@ def _contraction(step: Step, problem: Contraction, counters: Counters) -> None:
         passes = batch * min(1, spatial)
     w_elements = products * groups * axis["n"].extent
     counters.move(w.tier, "L1", passes * w_elements * w_size, passes * groups * columns * chunks)
-    computes = batch * groups * spatial * columns * chunks
+    _array(step, problem, cost, counters)
     pixels = axis["batch"].extent * axis["y"].extent * axis["x"].extent
-    counters.move("L1", "L0", pixels * groups * columns * products * x_size, computes)
-    counters.move("L1", "L0", batch * spatial * w_elements * w_size, computes)
     outputs = pixels * groups * axis["n"].extent
     counters.macs = outputs * products
     if step.dataflow != "output_stationary":
         again = chunks - 1  # partial sums leave and come back between chunks; float32 and int32 are 4 bytes
         for ends in (("L0", "L1"), ("L1", "L0")):
             counters.move(*ends, again * outputs * 4, again * batch * groups * spatial * columns)
+
+
+def _array(step: Step, problem: Contraction, cost: CostModel, counters: Counters) -> None:
+    """What the array takes in and gives out, with the tiles of all axes laid out: m, n and k of each product."""
+    rows, columns = cost.array_shape(step.engine)
+    length = {
+        a.name: np.array([stop - start for start, stop in map(a.span, range(a.count))], np.int64) for a in step.axes
+    }
+    m, k, n = _products(length["y"], length["x"]), _products(length["c"], length["kh"], length["kw"]), length["n"]
+    batch, groups = len(length["batch"]), len(length["group"])
+    again = batch * groups
+    m, n, k = m[:, None, None], n[None, :, None], k[None, None, :]
+    x, w, sums = (np.broadcast_to(one, np.broadcast_shapes(m.shape, n.shape, k.shape)) for one in (m * k, k * n, m * n))
+    x_times, w_times = np.full(x.shape, again), np.full(x.shape, again)
+    folds_of_k, folds_of_n = -(-k // rows), -(-n // columns)
+    if step.dataflow == "input_stationary":
+        is_kept = (k <= rows) & (m <= columns)
+        x_times[:, 1:, :] *= ~np.broadcast_to(is_kept, x.shape)[:, 1:, :]
+        x_bytes, w_bytes, sum_folds = x, w * -(-m // columns), folds_of_k
+    elif step.dataflow == "weight_stationary":
+        is_kept = np.broadcast_to((k <= rows) & (n <= columns), w.shape)
+        w_times[1:] *= ~is_kept[1:]
+        if problem.is_weight_shared:
+            w_times[:1] = np.where(is_kept[:1], groups * min(1, batch), again)
+        x_bytes, w_bytes, sum_folds = x * folds_of_n, w, folds_of_k
+    else:
+        x_bytes, w_bytes, sum_folds = x * folds_of_n, w * -(-m // rows), np.ones_like(k)
+    for elements, times, kind in ((x_bytes, x_times, problem.x), (w_bytes, w_times, problem.w)):
+        moved = times * (elements > 0)
+        counters.move("L1", "L0", int((elements * times).sum()) * DTYPE_BYTES[kind.dtype], int(moved.sum()))
+    counters.sum_bytes = int((sums * sum_folds).sum()) * again * 4
+
+
+def _products(*lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """All products of one length of each."""
+    return functools.reduce(np.multiply.outer, lengths).ravel()
 
 
 def box_sums(sliding: Sliding, out: Axis, kernel: Axis) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ class Work:
     reads: int  # operands read
     macs: int
     cycles: int
+    sum_bytes: int = 0  # sums that a reduction writes into the accumulator
 
 
 def clear(slots: StepSlots) -> None:
@@ -126,7 +128,40 @@ def _contraction(slots: StepSlots, problem: Contraction, instruction: Instructio
     size = {name: stop - start for name, (start, stop) in spans_of(step.axes, instruction.at).items()}
     m, n, k = size["y"] * size["x"], size["n"], size["c"] * size["kh"] * size["kw"]
     cycles = cost.array(step.engine, m, n, k, step.dataflow, instruction.refills)
-    return Work(a[:m, :k].nbytes + b[:k, :n].nbytes, 2, m * n * k, cycles)
+    is_kept = not instruction.refills and cost.is_one_fold(step.engine, m, n, k, step.dataflow)
+    reads = _folds(a[:m, :k], b[:k, :n], matrix[:m, :n], cost.array_shape(step.engine), step.dataflow, is_kept)
+    return Work(sum(view.nbytes for view in reads.operands), 2 - is_kept, m * n * k, cycles, reads.sum_bytes)
+
+
+@dataclass
+class _Folds:
+    """The views that an array takes in, fold by fold, and the bytes of the sums that leave it."""
+
+    operands: list[Array]
+    sum_bytes: int = 0
+
+
+def _folds(a: Array, b: Array, sums: Array, shape: Pair, dataflow: str, is_kept: bool) -> _Folds:
+    """Cut a product into the folds of an array of ``shape``; ``is_kept``: what stays is on the array already."""
+    rows, columns = shape
+    (m, k), n = a.shape, b.shape[1]
+    found = _Folds([])
+    if dataflow == "output_stationary":
+        for i, j in product(range(0, m, rows), range(0, n, columns)):
+            found.operands += [a[i : i + rows], b[:, j : j + columns]]
+            found.sum_bytes += sums[i : i + rows, j : j + columns].nbytes
+        return found
+    for c in range(0, k, rows):
+        depth = slice(c, c + rows)
+        if dataflow == "weight_stationary":
+            for j in range(0, n, columns):
+                found.operands += [a[:, depth]] + [b[depth, j : j + columns]] * (not is_kept)
+                found.sum_bytes += sums[:, j : j + columns].nbytes
+        else:
+            for i in range(0, m, columns):
+                found.operands += [b[depth]] + [a[i : i + columns, depth]] * (not is_kept)
+                found.sum_bytes += sums[i : i + columns].nbytes
+    return found
 
 
 def _window(slots: StepSlots, problem: Window, instruction: Instruction, cost: CostModel) -> Work | None:
@@ -154,8 +189,8 @@ def _window(slots: StepSlots, problem: Window, instruction: Instruction, cost: C
     operations = math.prod(windows.shape)
     cycles = cost.lanes(step.engine, operations)
     if weights is None:
-        return Work(operations * windows.itemsize, 1, 0, cycles)
-    return Work(operations * windows.itemsize + weights.nbytes, 2, operations, cycles)
+        return Work(operations * windows.itemsize, 1, 0, cycles, accumulator.nbytes)
+    return Work(operations * windows.itemsize + weights.nbytes, 2, operations, cycles, accumulator.nbytes)
 
 
 def _softmax(slots: StepSlots, problem: Softmax, instruction: Instruction, cost: CostModel) -> Work:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_kit.graph.ir import Entry
+from npu_kit.plan.cost import CostModel
 from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.storage import homes, place_views
@@ -134,8 +135,9 @@ class FastPlan:
     def counters(self) -> tuple[Counters, ...]:
         """What one run of each step of the plan moves and computes."""
         if self._counters is None:
-            graph = self._plan.graph
-            self._counters = tuple(count_step(graph, one, problem_of(graph, one.nodes[0])) for one in self._plan.steps)
+            plan, graph = self._plan, self._plan.graph
+            cost = CostModel(plan.spec, plan.power_mode)
+            self._counters = tuple(count_step(graph, s, problem_of(graph, s.nodes[0]), cost) for s in plan.steps)
         return self._counters
 
     def _touched(self, batch: Sequence[int]) -> set[Entry]:

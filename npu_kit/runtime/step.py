@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from npu_kit.graph.ir import Entry
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.ir import Buffer, Plan, Step
-from npu_kit.plan.program import Instruction, copies_after, copies_before, instructions
+from npu_kit.plan.program import Instruction, copied_tensor, copies_after, copies_before, instructions
 from npu_kit.plan.schedule import Timeline
 from npu_kit.runtime import engines
 from npu_kit.runtime.arithmetic import to_declared
@@ -69,7 +69,8 @@ class StepRunner:
 
     def run(self) -> tuple[Counters, list[Row]]:
         """Run all instructions; returns what was counted, and one event row per instruction that took part."""
-        for instruction, entry in copies_before(self.slots.graph, self.step):
+        for instruction in copies_before(self.slots.graph, self.step):
+            entry = copied_tensor(self.step, instruction)
             self._copy(instruction, entry, self._near(self._residents[entry]), ("L3", "L2"))
         actions = {
             "clear": self._clear,
@@ -83,7 +84,8 @@ class StepRunner:
         }
         for instruction in instructions(self.step, self.slots.problem):
             actions[instruction.kind](instruction)
-        for instruction, entry in copies_after(self.step):
+        for instruction in copies_after(self.step):
+            entry = copied_tensor(self.step, instruction)
             self._copy(instruction, entry, np.empty_like(self.tensors[entry]), ("L2", "L3"))
         return self.counters, self.rows
 
@@ -163,6 +165,7 @@ class StepRunner:
     def _worked(self, instruction: Instruction, node: int, engine: str, work: engines.Work) -> None:
         self.counters.move("L1", "L0", work.nbytes, work.reads)
         self.counters.macs += work.macs
+        self.counters.sum_bytes += work.sum_bytes
         self._record(instruction, node, engine, ("L1", "L0"), (work.nbytes, work.macs, work.cycles))
 
     def _record(

@@ -20,6 +20,7 @@ class Counters:
     nbytes: dict[Boundary, int] = field(default_factory=dict)
     transfers: dict[Boundary, int] = field(default_factory=dict)
     macs: int = 0
+    sum_bytes: int = 0  # of the sums that reductions write into the accumulator, float32, once for each fold of K
     tiles: int = 0  # output tiles finished
     stored_elements: int = 0  # elements written to the step's output tensor
 
@@ -43,6 +44,7 @@ def total(counters: Iterable[Counters]) -> Counters:
         for (source, target), nbytes in one.nbytes.items():
             result.move(source, target, nbytes, one.transfers[source, target])
         result.macs += one.macs
+        result.sum_bytes += one.sum_bytes
         result.tiles += one.tiles
         result.stored_elements += one.stored_elements
     return result

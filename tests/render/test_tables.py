@@ -5,13 +5,14 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 import pytest
+from graphs import GraphBuilder
 from pictures import HOSTILE_NAMES
 
-from npu_kit.errors import RenderError
-from npu_kit.plan.geometry import problem_of
+from npu_kit.hw.presets import load_spec
 from npu_kit.plan.ir import Plan
-from npu_kit.plan.program import instructions
-from npu_kit.render import Table, events_table, program_table, reasons_table, steps_table
+from npu_kit.plan.metrics import total_metrics
+from npu_kit.plan.planner import make_plan
+from npu_kit.render import Table, events_table, reasons_table, steps_table, summary_table
 from npu_kit.render.format import clean
 from npu_kit.trace.events import Events
 
@@ -85,19 +86,22 @@ def test_events_are_a_window_with_a_note(events: Events) -> None:
     assert events_table(events, count=len(events)).note == ""
 
 
-@pytest.mark.parametrize("family", ["conv", "matmul", "softmax"])
-def test_the_program_is_what_the_runtime_executes(plans: dict[str, Plan], family: str) -> None:
-    plan = plans[family]
-    for step in plan.steps:
-        program = list(instructions(step, problem_of(plan.graph, step.nodes[0])))
-        table = program_table(plan, step.index, count=len(program))
-        assert [(row[1], row[2]) for row in table.rows] == [(one.kind, str(one.tile)) for one in program]
-        assert table.note == ""
-        window = program_table(plan, step.index, first=2, count=3)
-        assert window.rows == table.rows[2:5]
-        assert window.note == f"{len(program) - 3:,} other instructions not shown."
+def test_a_summary_has_the_numbers_of_the_metrics(conv_plan: Plan) -> None:
+    rows = dict(summary_table(conv_plan).rows)
+    metrics = total_metrics(conv_plan)
+    assert rows["cycles"].startswith(f"{metrics.cycles:,}, ")
+    assert rows["L3 to L2"].startswith(f"{metrics.nbytes['L3', 'L2']:,} bytes")
+    assert rows["roofline"].startswith(f"{metrics.bound} bound: ")
+    assert rows["spatial utilization"].startswith(f"{100 * metrics.spatial_utilization:.1f} %")
+    assert rows["MACs"] == f"{metrics.macs:,}"
+    modes = [rows[f"in power mode {mode.name}"] for mode in conv_plan.spec.power_modes]
+    times = [float(text.split()[0].replace(",", "")) for text in modes]
+    assert times == sorted(times) and len(times) == 3
+    assert f"operand {metrics.stalled_cycles['operand']:,} cycles" in rows["waits, by cause"]
 
 
-def test_a_step_that_is_not_there_is_refused(conv_plan: Plan) -> None:
-    with pytest.raises(RenderError, match="no step 2: the plan has 2 steps"):
-        program_table(conv_plan, 2)
+def test_a_summary_of_a_plan_without_macs_has_no_roofline() -> None:
+    b = GraphBuilder()
+    b.op("relu", b.input((4, 4)))
+    rows = dict(summary_table(make_plan(b.graph(), load_spec())).rows)
+    assert "roofline" not in rows and rows["MACs"] == "0"
