@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import time
 
@@ -19,12 +18,11 @@ from npu_kit.plan.cost import CostModel
 from npu_kit.plan.estimate import estimate_cycles
 from npu_kit.plan.forecast import busy_cycles, forecast, total_cycles
 from npu_kit.plan.geometry import problem_of
-from npu_kit.plan.ir import Plan
 from npu_kit.plan.placement import TensorMemory, aligned
 from npu_kit.plan.planner import make_plan
 from npu_kit.plan.tiling import balanced, reduction_chunk
 from npu_kit.plan.traffic import plan_counters
-from npu_kit.plan.verify import verify_coverage, verify_plan
+from npu_kit.plan.verify import verify_coverage
 from npu_kit.trace.counters import total
 from npu_kit.trace.events import CAUSES, KINDS
 

@@ -1,82 +1,39 @@
-"""Proofs of plans: each thing that can be wrong is refused by the rule that names it, and nothing wrong gets through."""
+"""Proofs of plans: each thing that can be wrong is refused by the rule that names it."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
-from graphs import GraphBuilder, conv_relu_pool, matmul_chain, random_arrays
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from breakable_plans import (
+    PLANS,
+    SPEC,
+    Change,
+    axis,
+    buffer,
+    chunks_with_partial_sums,
+    convolution_and_pool,
+    echo,
+    first_of,
+    long_softmax,
+    operand,
+    panel,
+    slot,
+    step,
+    steps,
+    stripes,
+    two_layers,
+)
+from graphs import matmul_chain
 
 from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry
-from npu_kit.hw.presets import load_spec
-from npu_kit.hw.spec import ENGINE_NAMES, TIER_NAMES
-from npu_kit.plan.forecast import forecast
-from npu_kit.plan.ir import Axis, Buffer, Operand, Plan, Slot, Step
+from npu_kit.plan.ir import Axis, Plan
 from npu_kit.plan.planner import make_plan
 from npu_kit.plan.stripes import JOIN, VIEW
-from npu_kit.plan.traffic import plan_counters
 from npu_kit.plan.verify import RULES, verify_coverage, verify_plan
-from npu_kit.runtime.execute import execute
-from npu_kit.runtime.record import record
-
-SPEC = load_spec("example")
-Change = Callable[[Plan], Plan]
-
-
-def convolution_and_pool() -> Plan:
-    """Two steps: a convolution with bias and ReLU in its tile, and a pool; the tensor between them in L2."""
-    return make_plan(conv_relu_pool(channels=12, filters=20, size=9), SPEC)
-
-
-def chunks_with_partial_sums() -> Plan:
-    """Weight stationary in three chunks: partial sums wait in L1."""
-    return make_plan(matmul_chain(m=40, k=700, n=20), SPEC, dataflow="weight_stationary")
-
-
-def panel() -> Plan:
-    """Output stationary in three chunks: what stays is a panel of three tiles; single slots."""
-    return make_plan(matmul_chain(m=70, k=700, n=20), SPEC, dataflow="output_stationary", double_buffer=False)
-
-
-def long_softmax() -> Plan:
-    """Rows of four tiles, read once and kept."""
-    b = GraphBuilder()
-    b.op("softmax", b.input((6, 100)), axis=1)
-    return make_plan(b.graph(), SPEC)
-
-
-def stripes() -> Plan:
-    """A chain in three stripes, with views of its argument and copies in L2."""
-    b = GraphBuilder()
-    x, w, bias = b.input((1, 3, 40, 12)), b.input((4, 3, 3, 3)), b.input((1, 4, 1, 1))
-    value = b.op("conv2d", x, w, composite="conv#0", padding=(1, 1, 1, 1))
-    value = b.op("relu", b.op("add", value, bias, composite="conv#0"), composite="conv#0")
-    b.op("max_pool2d", value, composite="pool#1", pool_size=(2, 2), strides=(2, 2))
-    return make_plan(b.graph(), SPEC.replace(capacity_bytes={"L2": 6_000}))
-
-
-def two_layers() -> Plan:
-    """Two products; the weights of the second are read by the second step alone."""
-    b = GraphBuilder()
-    hidden = b.op("matmul", b.input((20, 30)), b.input((30, 40)), composite="dense#0")
-    b.op("matmul", hidden, b.input((40, 10)), composite="dense#1")
-    return make_plan(b.graph(), SPEC)
-
-
-def echo() -> Plan:
-    """A region that returns its input beside its result."""
-    b = GraphBuilder()
-    x = b.input((5, 7))
-    return make_plan(b.graph(b.op("relu", x), x), SPEC)
-
-
-PLANS = (convolution_and_pool, chunks_with_partial_sums, panel, long_softmax, two_layers, stripes, echo)
 
 
 def test_the_plans_are_what_they_are_for() -> None:
@@ -87,79 +44,6 @@ def test_the_plans_are_what_they_are_for() -> None:
     kinds = {node.kind for node in stripes().graph.nodes}
     assert {VIEW, JOIN} <= kinds and any(buffer.role == "resident" for buffer in stripes().buffers)
     assert echo().steps[-1].family == "copy"
-
-
-# One thing wrong, and the rule that names it
-
-
-def buffer(number: int, **changes: Any) -> Change:
-    def change(plan: Plan) -> Plan:
-        changed = dataclasses.replace(plan.buffers[number], **changes)
-        buffers = list(plan.buffers)
-        buffers[number] = changed
-        return dataclasses.replace(plan, buffers=tuple(buffers))
-
-    return change
-
-
-def step(number: int = 0, **changes: Any) -> Change:
-    def change(plan: Plan) -> Plan:
-        steps = list(plan.steps)
-        steps[number] = dataclasses.replace(steps[number], **changes)
-        return dataclasses.replace(plan, steps=tuple(steps))
-
-    return change
-
-
-def axis(name: str, **changes: Any) -> Change:
-    def change(plan: Plan) -> Plan:
-        axes = plan.steps[0].axes
-        return step(axes=tuple(dataclasses.replace(a, **changes) if a.name == name else a for a in axes))(plan)
-
-    return change
-
-
-def with_slot(first: Step, name: str, **changes: Any) -> Step:
-    """The step with another slot, its operand's view of it included."""
-
-    def moved(operand: Operand | None) -> Operand | None:
-        if operand is None or operand.name != name:
-            return operand
-        return dataclasses.replace(operand, slot=dataclasses.replace(operand.slot, **changes))
-
-    return dataclasses.replace(
-        first,
-        slots=tuple(dataclasses.replace(s, **changes) if s.name == name else s for s in first.slots),
-        operands=tuple(map(moved, first.operands)),  # type: ignore[arg-type]
-        epilogue_operands=tuple(tuple(map(moved, group)) for group in first.epilogue_operands),
-    )
-
-
-def slot(name: str, **changes: Any) -> Change:
-    return lambda plan: dataclasses.replace(plan, steps=(with_slot(plan.steps[0], name, **changes), *plan.steps[1:]))
-
-
-def operand(number: int, **changes: Any) -> Change:
-    def change(plan: Plan) -> Plan:
-        operands = list(plan.steps[0].operands)
-        operands[number] = dataclasses.replace(operands[number], **changes)
-        return step(operands=tuple(operands))(plan)
-
-    return change
-
-
-def steps(order: Callable[[Sequence[Step]], Sequence[Step]], renumber: bool = True) -> Change:
-    def change(plan: Plan) -> Plan:
-        chosen = list(order(plan.steps))
-        if renumber:
-            chosen = [dataclasses.replace(one, index=index) for index, one in enumerate(chosen)]
-        return dataclasses.replace(plan, steps=tuple(chosen))
-
-    return change
-
-
-def first_of(plan: Plan, role: str) -> int:
-    return next(number for number, one in enumerate(plan.buffers) if one.role == role)
 
 
 def copies(**changes: Any) -> Change:
@@ -229,6 +113,16 @@ CASES: dict[str, tuple[Callable[[], Plan], Change, str]] = {
     ),
     "a buffer in L1": (convolution_and_pool, intermediate(tier="L1"), "buffers lie within their tier"),
     "a buffer with less room": (convolution_and_pool, buffer(0, nbytes=64), "buffers have their tensor s size"),
+    "another role": (
+        convolution_and_pool,
+        buffer(0, role="intermediate"),
+        "buffers have the role of their tensor: a0 is called intermediate",
+    ),
+    "an argument on the chip": (
+        convolution_and_pool,
+        buffer(0, tier="L2", offset_bytes=1 << 18),
+        "buffers have the role of their tensor: a0 .argument. is kept in L2",
+    ),
     "two places": (
         convolution_and_pool,
         lambda plan: dataclasses.replace(
@@ -265,10 +159,26 @@ CASES: dict[str, tuple[Callable[[], Plan], Change, str]] = {
         "slots hold their tiles: operand x of step 0 has another slot",
     ),
     "a panel in one part": (panel, slot("w", parts=1), "slots have a part for each tile kept: slot w .* 1 parts for 3"),
-    "a softmax panel in two": (long_softmax, slot("x", parts=2), "slots have a part for each tile kept: .* 2 parts for 4"),
-    "too few partial sums": (chunks_with_partial_sums, slot("partials", parts=1), "slots have a part for each tile kept: .* 1 parts for 2"),
-    "parts without a panel": (panel, operand(1, is_panel=False), "slots have a part for each tile kept: .* 3 parts for 1"),
-    "a panel of what passes": (panel, operand(0, is_panel=True), "slots have a part for each tile kept: slot x .* 1 parts for 3"),
+    "a softmax panel in two": (
+        long_softmax,
+        slot("x", parts=2),
+        "slots have a part for each tile kept: .* 2 parts for 4",
+    ),
+    "too few partial sums": (
+        chunks_with_partial_sums,
+        slot("partials", parts=1),
+        "slots have a part for each tile kept: .* 1 parts for 2",
+    ),
+    "parts without a panel": (
+        panel,
+        operand(1, is_panel=False),
+        "slots have a part for each tile kept: .* 3 parts for 1",
+    ),
+    "a panel of what passes": (
+        panel,
+        operand(0, is_panel=True),
+        "slots have a part for each tile kept: slot x .* 1 parts for 3",
+    ),
     "two accumulators": (
         lambda: make_plan(matmul_chain(m=40, k=700, n=20), SPEC, tile=8),
         slot("accumulator", copies=2, nbytes=1024),
@@ -319,7 +229,11 @@ CASES: dict[str, tuple[Callable[[], Plan], Change, str]] = {
         step(epilogue_engines=("vector", "vector")),
         "engines can do their work: .* relu on vector, not activation",
     ),
-    "the wrong family": (convolution_and_pool, step(1, family="elementwise"), "steps have the family of their operation"),
+    "the wrong family": (
+        convolution_and_pool,
+        step(1, family="elementwise"),
+        "steps have the family of their operation",
+    ),
     "operands swapped": (
         panel,
         lambda plan: step(operands=plan.steps[0].operands[::-1])(plan),
@@ -336,8 +250,16 @@ CASES: dict[str, tuple[Callable[[], Plan], Change, str]] = {
         lambda plan: step(epilogue_operands=(plan.steps[0].epilogue_operands[0], ()))(plan),
         "epilogues follow the running tile",
     ),
-    "another result": (convolution_and_pool, step(output=Entry(3)), "operands are those of the operation: .* its last operation"),
-    "an unknown power mode": (convolution_and_pool, lambda p: dataclasses.replace(p, power_mode="the power mode is one of the machine: .*turbo"), "the power mode is one of the machine: .*turbo"),
+    "another result": (
+        convolution_and_pool,
+        step(output=Entry(3)),
+        "operands are those of the operation: .* its last operation",
+    ),
+    "an unknown power mode": (
+        convolution_and_pool,
+        lambda p: dataclasses.replace(p, power_mode="turbo"),
+        "the power mode is one of the machine: .*turbo",
+    ),
     "a value inside is returned": (
         convolution_and_pool,
         lambda plan: with_graph(plan, heads=(*plan.graph.heads, Entry(plan.steps[0].nodes[0]))),
@@ -367,7 +289,16 @@ CASES: dict[str, tuple[Callable[[], Plan], Change, str]] = {
     ),
     "written to the wrong tier": (convolution_and_pool, step(output_tier="L3"), "outputs have a place"),
     "a result nowhere": (convolution_and_pool, step(1, output_tier="L2"), "outputs have a place"),
-    "a result on the chip": (convolution_and_pool, result_in_l2, "heads are written to dram"),
+    "a result on the chip": (
+        convolution_and_pool,
+        result_in_l2,
+        "buffers have the role of their tensor: .* kept in L2",
+    ),
+    "a result never written": (
+        two_layers,
+        lambda plan: with_graph(plan, heads=(*plan.graph.heads, Entry(plan.graph.arg_nodes[0]))),
+        "heads are written to dram",
+    ),
     "a copy never made": (stripes, without_prefetch, "copies are made when they begin"),
     "a copy that begins late": (stripes, copies(first_step=1), "copies are made when they begin"),
     "a copy ignored": (stripes, read_beside_the_copy, "reads find their tensor live: .* its copy is in L2"),
@@ -395,7 +326,7 @@ def test_every_rule_has_a_case() -> None:
     assert {title for title in titles if title not in cases} == {"tiles cover the output once"}
 
 
-@pytest.mark.parametrize("build", PLANS)
+@pytest.mark.parametrize("build", [plan for plan in PLANS if plan is not echo])  # which has one tile
 def test_tiles_that_overlap_are_found(build: Callable[[], Plan], monkeypatch: pytest.MonkeyPatch) -> None:
     plan = build()
 
@@ -403,8 +334,6 @@ def test_tiles_that_overlap_are_found(build: Callable[[], Plan], monkeypatch: py
         start = max(0, index * axis.tile - 1)
         return start, min(index * axis.tile + axis.tile, axis.extent)
 
-    if all(axis.count <= 1 for one in plan.steps for axis in one.axes if axis.name not in ("c", "kh", "kw")):
-        pytest.skip("one tile cannot overlap")
     monkeypatch.setattr(Axis, "span", overlapping)
     with pytest.raises(PlanError, match="tiles cover the output once: the tiles of"):
         verify_plan(plan)
@@ -415,106 +344,3 @@ def test_tiles_that_overlap_are_found(build: Callable[[], Plan], monkeypatch: py
 def test_coverage_finds_an_element_that_is_never_stored() -> None:
     with pytest.raises(PlanError, match=r"step 0, conv2d.*stored never or more than once"):
         verify_coverage(axis("y", extent=8)(convolution_and_pool()))
-
-
-# Anything wrong at all
-
-
-FIELDS: dict[type, dict[str, st.SearchStrategy[Any]]] = {
-    Buffer: {
-        "tier": st.sampled_from(TIER_NAMES),
-        "offset_bytes": st.integers(-2, 300).map(lambda n: 64 * n),
-        "nbytes": st.integers(0, 12_000),
-        "first_step": st.integers(0, 5),
-        "last_step": st.integers(0, 5),
-        "entry": st.integers(0, 6).map(Entry),
-        "role": st.sampled_from(["argument", "intermediate", "output", "resident"]),
-    },
-    Slot: {
-        "tier": st.sampled_from(["L0", "L1"]),
-        "offset_bytes": st.integers(-2, 300).map(lambda n: 64 * n),
-        "nbytes": st.integers(0, 300).map(lambda n: 64 * n),
-        "parts": st.integers(0, 4),
-        "copies": st.integers(0, 3),
-    },
-    Operand: {
-        "tier": st.sampled_from(TIER_NAMES),
-        "entry": st.integers(0, 6).map(Entry),
-        "is_panel": st.booleans(),
-        "name": st.sampled_from(["x", "w", "x0", "out"]),
-    },
-    Axis: {"tile": st.integers(0, 300), "extent": st.integers(0, 100), "name": st.sampled_from(["x", "y", "n", "c"])},
-    Step: {
-        "index": st.integers(0, 5),
-        "family": st.sampled_from(["contraction", "window", "elementwise", "softmax", "copy"]),
-        "engine": st.sampled_from(ENGINE_NAMES),
-        "dataflow": st.sampled_from(["", "output_stationary", "weight_stationary", "input_stationary"]),
-        "output": st.integers(0, 6).map(Entry),
-        "output_tier": st.sampled_from(TIER_NAMES),
-        "prefetch": st.lists(st.integers(0, 6).map(Entry), max_size=2).map(tuple),
-    },
-}
-
-
-def changed(draw: st.DrawFn, value: Any) -> Any:
-    """One field of a part of a plan changed, or its order."""
-    name = draw(st.sampled_from(sorted(FIELDS[type(value)])))
-    return dataclasses.replace(value, **{name: draw(FIELDS[type(value)][name])})
-
-
-def rearranged(draw: st.DrawFn, values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """One of several changed, left out, put elsewhere or there twice."""
-    if not values:
-        return values
-    number, listed = draw(st.integers(0, len(values) - 1)), list(values)
-    how = draw(st.sampled_from(["change", "change", "change", "drop", "move", "repeat"]))
-    one = listed.pop(number)
-    if how == "change":
-        listed.insert(number, changed(draw, one))
-    elif how != "drop":
-        listed.insert(draw(st.integers(0, len(listed))), one)
-        if how == "repeat":
-            listed.insert(number, one)
-    return tuple(listed)
-
-
-@st.composite
-def mutants(draw: st.DrawFn) -> tuple[Plan, Plan]:
-    """A plan and the same with one thing changed."""
-    plan = draw(st.sampled_from(PLANS))()
-    what = draw(st.sampled_from(["buffers", "steps", "step", "slots", "operands", "axes"]))
-    if what in ("buffers", "steps"):
-        return plan, dataclasses.replace(plan, **{what: rearranged(draw, getattr(plan, what))})
-    number = draw(st.integers(0, len(plan.steps) - 1))
-    one = plan.steps[number]
-    if what == "step":
-        one = changed(draw, one)
-    elif what == "slots" and draw(st.booleans()):
-        name = draw(st.sampled_from([s.name for s in one.slots]))
-        field = draw(st.sampled_from(sorted(FIELDS[Slot])))
-        one = with_slot(one, name, **{field: draw(FIELDS[Slot][field])})
-    else:
-        one = dataclasses.replace(one, **{what: rearranged(draw, getattr(one, what))})
-    return plan, step(number, **{f.name: getattr(one, f.name) for f in dataclasses.fields(one)})(plan)
-
-
-@settings(max_examples=300)
-@given(mutants())
-def test_a_changed_plan_is_refused_or_right(plans: tuple[Plan, Plan]) -> None:
-    """What verify_plan lets through runs: the same values on poisoned memory, in both modes, and the forecast holds."""
-    plan, mutant = plans
-    try:
-        verify_plan(mutant)
-    except PlanError:
-        return
-    arrays = random_arrays(plan.graph)
-    expected = execute(plan, arrays)
-    with record() as trace:
-        found = execute(mutant, arrays, mode="step", poison=True)
-        fast = execute(mutant, arrays, mode="fast")
-    for one, other, right in zip(found, fast, expected, strict=True):
-        assert one.tobytes() == other.tobytes()
-        np.testing.assert_allclose(one, right, rtol=1e-4, atol=1e-4)
-    verify_coverage(mutant)
-    assert trace.runs[0].counters == trace.runs[1].counters == plan_counters(mutant)
-    assert np.array_equal(trace.runs[0].events, forecast(mutant))

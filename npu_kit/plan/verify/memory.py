@@ -1,4 +1,4 @@
-"""Rules on places: all lies within its tier, on its alignment, and shares no byte with what is live at the same time."""
+"""Rules on places: all lies within its tier, on its alignment, and shares no byte with what is live beside it."""
 
 from __future__ import annotations
 
@@ -42,6 +42,17 @@ def _buffers_lie_within_their_tier(plan: Plan) -> Iterator[str]:
         capacity = plan.spec.tier(buffer.tier).capacity_bytes
         if buffer.offset_bytes < 0 or buffer.offset_bytes + buffer.nbytes > capacity:
             yield f"{buffer.name} ends at {buffer.offset_bytes + buffer.nbytes}, {buffer.tier} has {capacity}"
+
+
+def _buffers_have_the_role_of_their_tensor(plan: Plan) -> Iterator[str]:
+    kinds = {"input": "argument", "const": "constant"}
+    for buffer in plan.buffers:
+        node = plan.graph.nodes[buffer.entry.node]
+        wanted = kinds.get(node.kind, "output" if buffer.entry in plan.graph.heads else "intermediate")
+        if buffer.role not in (wanted, "resident"):
+            yield f"{buffer.name} is called {buffer.role}, its tensor is {wanted}"
+        elif buffer.tier != "L3" and wanted != "intermediate" and buffer.role != "resident":
+            yield f"{buffer.name} ({wanted}) is kept in {buffer.tier}, and the border of the region is L3"
 
 
 def _places_are_aligned(plan: Plan) -> Iterator[str]:
@@ -112,6 +123,7 @@ RULES = (
     _slots_do_not_overlap,
     _buffers_lie_within_their_tier,
     _buffers_have_their_tensor_s_size,
+    _buffers_have_the_role_of_their_tensor,
     _places_are_aligned,
     _a_tensor_has_one_place,
     _live_buffers_do_not_overlap,

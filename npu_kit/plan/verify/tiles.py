@@ -97,10 +97,10 @@ def _coverage(problem: Problem, axes: tuple[Axis, ...], shape: tuple[int, ...]) 
     origin = piece((), ())
     moved = {axis: _moved(origin, piece((axis,), (axis.count - 1,))) for axis in outer}
     groups: list[tuple[set[Axis], set[int]]] = []
-    for axis, dims in moved.items():
-        apart = [group for group in groups if not group[1] & dims]
-        joint = [group for group in groups if group[1] & dims]
-        groups = [*apart, (set().union({axis}, *(g[0] for g in joint)), set().union(dims, *(g[1] for g in joint)))]
+    for axis, along in moved.items():
+        apart = [group for group in groups if not group[1] & along]
+        joint = [group for group in groups if group[1] & along]
+        groups = [*apart, (set().union({axis}, *(g[0] for g in joint)), set().union(along, *(g[1] for g in joint)))]
     still = set(range(len(shape))) - set().union(*moved.values())
     yield all((origin[dim].start, origin[dim].stop) == (0, shape[dim]) for dim in still)
     for loops, shared in groups:
