@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 import re
 import reprlib
 from collections.abc import Mapping, Sequence
@@ -194,14 +195,25 @@ def _check_tile(check: _Check, tile: TileSpec, accumulators: MemoryTier) -> None
                 f"it is {length} and the smallest tile side of this machine is {tile.minimum}",
                 f"a side of {tile.minimum} or more, or a smaller tile.minimum.",
             )
-    needed = tile.rows * tile.columns * ACCUMULATOR_BYTES
-    if needed > accumulators.capacity_bytes:
+    needed, have = tile.rows * tile.columns * ACCUMULATOR_BYTES, accumulators.capacity_bytes
+    if needed > have:
         check.fail(
             "tile",
             f"a tile of {tile.rows}x{tile.columns} accumulators takes {needed:,} bytes and {accumulators.name} holds "
-            f"{accumulators.capacity_bytes:,}",
-            f"a smaller tile, or a larger {accumulators.name}.",
+            f"{have:,}, {needed - have:,} are missing",
+            f"{_fitting_tile(tile, have // ACCUMULATOR_BYTES)}{accumulators.name} of {needed} bytes.",
         )
+
+
+def _fitting_tile(tile: TileSpec, accumulators: int) -> str:
+    """The nearest tile of so many accumulators, in words: one side less if that is enough, else a square."""
+    for rows, columns in (
+        (min(tile.rows, accumulators // tile.columns), tile.columns),
+        (math.isqrt(accumulators), math.isqrt(accumulators)),
+    ):
+        if min(rows, columns) >= tile.minimum:
+            return f"a tile of {rows}x{columns}, or "
+    return ""
 
 
 def _check_power_modes(check: _Check, spec: NpuSpec) -> None:

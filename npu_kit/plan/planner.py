@@ -17,6 +17,7 @@ from npu_kit.plan.choose import choose_step
 from npu_kit.plan.cost import DATAFLOWS, CostModel
 from npu_kit.plan.fusion import Group, group_nodes
 from npu_kit.plan.ir import Plan, Reason, Step
+from npu_kit.plan.no_room import NoRoomError, with_ways_out
 from npu_kit.plan.steps import StepBuilder, label
 from npu_kit.plan.storage import homes
 from npu_kit.plan.stripes import Link, cut, stripe_bytes, stripe_rows
@@ -58,9 +59,15 @@ def make_plan(
     mode = spec.power_mode(power_mode).name
     if dataflow not in (None, *DATAFLOWS):
         raise PlanError(f"no dataflow {dataflow!r}", f"there are {', '.join(DATAFLOWS)}")
-    choices = _Choices(dataflow, double_buffer, CostModel(spec, mode))
-    best = _plan(graph, spec, mode, choices)
-    plan = _in_stripes(best, choices).plan if chains else best.plan
+
+    def trial(machine: NpuSpec, flow: str | None) -> _Planned:
+        return _plan(graph, machine, mode, _Choices(flow, double_buffer, CostModel(machine, mode)))
+
+    try:
+        best = trial(spec, dataflow)
+    except NoRoomError as error:
+        raise with_ways_out(error, spec, dataflow, lambda machine, flow: trial(machine, flow).plan) from None
+    plan = _in_stripes(best, _Choices(dataflow, double_buffer, CostModel(spec, mode))).plan if chains else best.plan
     verify_plan(plan)
     return plan
 

@@ -12,7 +12,8 @@ from npu_kit.plan import tiling
 from npu_kit.plan.fusion import Group
 from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, TileLayout, aligned_operand, problem_of
 from npu_kit.plan.ir import Axis, Operand, Slot, Step
-from npu_kit.plan.placement import SlotMemory, refuse_slots
+from npu_kit.plan.no_room import refuse_slots
+from npu_kit.plan.placement import SlotMemory
 
 ACTIVATIONS = ("relu", "clip", "sigmoid", "tanh", "gelu", "gelu_tanh", "softmax")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.fusion import Group
 from npu_kit.plan.ir import Reason
+from npu_kit.plan.no_room import refuse_tensor
 from npu_kit.plan.placement import FarMemory, TensorMemory
 from npu_kit.plan.steps import label
 from npu_kit.plan.storage import homes
@@ -28,14 +28,9 @@ def place_tensors(
     on_chip = TensorMemory("L2", spec.tier("L2").capacity_bytes)
 
     def place_in_dram(name: str, entry: Entry, role: str) -> None:
-        nbytes = graph.type_of(entry).nbytes
-        if dram.place(name, entry, role, nbytes) is None:
-            raise PlanError(
-                f"tensor {name} ({graph.type_of(entry)}) does not fit {spec.tier('L3')}",
-                f"it needs {nbytes} bytes beside {dram.used_bytes} already there, "
-                f"and the tier has {dram.capacity_bytes}",
-                "a smaller batch, or a machine with more memory",
-            )
+        kind = graph.type_of(entry)
+        if dram.place(name, entry, role, kind.nbytes) is None:
+            raise refuse_tensor(name, kind, dram, spec)
 
     for node_id in graph.arg_nodes:
         node = graph.nodes[node_id]
