@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import pytest
+from graphs import GraphBuilder
 
 from npu_kit.errors import PlanError
 from npu_kit.hw.presets import load_spec
 from npu_kit.plan.cost import DATAFLOWS, CostModel, systolic_cycles
+from npu_kit.plan.forecast import forecast
+from npu_kit.plan.planner import make_plan
+
+TABLE = Path(__file__).with_name("scale_sim.csv")
 
 # SCALE-Sim 3.0.0 (PyPI scalesim), column "Total Cycles", which counts from 0: the run takes one cycle more.
 # (M, N, K), (rows, columns), then output, weight and input stationary.
@@ -34,6 +42,34 @@ def test_systolic_cycles_are_those_of_scale_sim(
 ) -> None:
     for dataflow, total in zip(DATAFLOWS, (output, weight, inputs), strict=True):
         assert systolic_cycles(*sizes, *array, dataflow) == total + 1
+
+
+def test_many_more_arrays_agree_with_scale_sim() -> None:
+    """Arrays of one cell, of one row or column and of odd sides; products smaller and larger than the array."""
+    lines = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    rows = [{name: int(text) for name, text in row.items()} for row in csv.DictReader(lines)]
+    assert len(rows) >= 60
+    for row in rows:
+        sizes = (row["m"], row["n"], row["k"], row["rows"], row["columns"])
+        found = {dataflow: systolic_cycles(*sizes, dataflow) for dataflow in DATAFLOWS}
+        assert found == {dataflow: row[dataflow] + 1 for dataflow in DATAFLOWS}, sizes
+
+
+@pytest.mark.parametrize("dataflow", DATAFLOWS)
+def test_the_planner_s_own_cycles_are_these(dataflow: str) -> None:
+    """What the forecast charges for a product is the function's count, less ``rows`` where nothing is filled in."""
+    b = GraphBuilder()
+    b.op("matmul", b.input((50, 20)), b.input((20, 40)))
+    plan = make_plan(b.graph(), load_spec("example"), dataflow=dataflow, power_mode="high_performance")
+    events = forecast(plan)
+    products = events[events["macs"] > 0]
+    (step,) = plan.steps
+    rows = [min(step.axis("x").tile, 50 - start) for start in range(0, 50, step.axis("x").tile)]
+    columns = [min(step.axis("n").tile, 40 - start) for start in range(0, 40, step.axis("n").tile)]
+    expected = sum(systolic_cycles(m, n, 20, 16, 16, dataflow) for m in rows for n in columns)
+    # A reduction of 20 is two folds of 16 rows, so nothing stays on the array from tile to tile.
+    assert products["cycles"].sum() == expected
+    assert products["macs"].sum() == 50 * 20 * 40
 
 
 def test_a_convolution_is_its_implicit_matmul() -> None:
