@@ -20,7 +20,6 @@ from npu_kit.hw.sources import numbers, source_keys, source_of
 from npu_kit.hw.spec import ENGINE_NAMES, SIGNED, TIER_NAMES, Engine, MemoryTier, NpuSpec, PowerMode, TileSpec
 
 DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "float16", "float32")  # those the kit has kernels for
-LAYOUTS = ("NHWC", "NCHW")
 LANE_WISE = ("vector", "pooling", "activation", "dma")  # engines that are a row of lanes, not an array
 ACCUMULATOR_BYTES = 4  # one int32 or float32 partial sum
 
@@ -57,7 +56,6 @@ def verify_spec(spec: NpuSpec, origin: str = "") -> None:
     for index, dtype in enumerate(spec.dtypes):
         check.one_of(f"dtypes[{index}]", dtype, DTYPES)
     _check_power_modes(check, spec)
-    check.one_of("preferred_layout", spec.preferred_layout, LAYOUTS)
     _check_mac_energy(check, spec)
     _check_sources(check, spec)
 

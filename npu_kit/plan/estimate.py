@@ -38,6 +38,9 @@ def estimate_cycles(graph: Graph, step: Step, cost: CostModel) -> int:
     return ahead + max(transfers - ahead, work + uncovered)
 
 
+_ROW = {"contraction": "n", "window": "c", "softmax": "k"}  # the axis of a tile's rows; elsewhere the last one
+
+
 def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) -> int:
     """Cycles of the engines, the way out of the accumulator included."""
     outer = [axis for axis in step.axes if axis.name not in problem.reduction]
@@ -46,8 +49,10 @@ def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) ->
     cycles = 0
     for size, count in _tile_sizes(outer):
         elements = math.prod(size.values())
+        row = size.get(_ROW.get(step.family, outer[-1].name if outer else ""), 1)
+        box = (elements // row if row else 0, row)
         cycles += count * cost.transfer("L0", "L1", elements * out_bytes)
-        cycles += count * sum(cost.lanes(engine, elements) for engine in step.epilogue_engines)
+        cycles += count * sum(cost.lanes(engine, box) for engine in step.epilogue_engines)
         if isinstance(problem, Contraction):
             for depth, chunks in _tile_sizes(inner):
                 m, n, k = size["y"] * size["x"], size["n"], math.prod(depth.values())
@@ -55,7 +60,7 @@ def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) ->
         else:
             passes = 3 if isinstance(problem, Softmax) else 1
             for window, chunks in _tile_sizes(inner):
-                cycles += count * chunks * passes * cost.lanes(step.engine, elements * math.prod(window.values()))
+                cycles += count * chunks * passes * cost.lanes(step.engine, box, math.prod(window.values()))
     if isinstance(problem, Contraction) and step.dataflow != "output_stationary":
         visits = (math.prod(axis.count for axis in inner) - 1) * math.prod(axis.count for axis in outer)
         tile_bytes = math.prod(axis.tile for axis in outer) * DTYPE_BYTES["float32"]

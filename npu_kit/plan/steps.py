@@ -90,7 +90,8 @@ class StepBuilder:
             half = tile["y"] * tile["x"] // 2
             if half < self.spec.tile.minimum or copies > 1 or order.dataflow != "output_stationary":
                 return None, memory
-            y, x = tiling.spatial_tile(problem.rows, problem.columns, (tile["kh"], tile["kw"]), half)
+            kernel, minimum = (tile["kh"], tile["kw"]), self.spec.tile.minimum
+            y, x = tiling.spatial_tile(problem.rows, problem.columns, kernel, half, minimum)
             smaller = {"y": y, "x": x}
             axes = tuple(replace(axis, tile=smaller.get(axis.name, axis.tile)) for axis in axes)
 

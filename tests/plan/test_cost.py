@@ -13,6 +13,7 @@ from npu_kit.hw.presets import load_spec
 from npu_kit.plan.cost import DATAFLOWS, CostModel, systolic_cycles
 from npu_kit.plan.forecast import forecast
 from npu_kit.plan.planner import make_plan
+from npu_kit.trace.events import KINDS
 
 TABLE = Path(__file__).with_name("scale_sim.csv")
 
@@ -91,9 +92,32 @@ def test_a_transfer_pays_the_slower_tier_s_latency_and_bandwidth() -> None:
     assert cost.transfer("L3", "L1", 1000) == dram.access_cycles + -(-1000 // dram.bytes_per_cycle)
 
 
+def test_lanes_are_filled_by_vectors_along_the_last_axis() -> None:
+    cost = CostModel(load_spec("example"), "high_performance")  # vectors of 16, 64 vector lanes, 16 for activations
+    assert [cost.lanes("vector", (4, channels)) for channels in (1, 16, 17, 20, 32, 64)] == [1, 1, 2, 2, 2, 4]
+    assert cost.lanes("activation", (3, 5, 20)) == 3 * 5 * 32 // 16
+    assert cost.lanes("pooling", (2, 2, 7), times=9) == 9 * 4
+    assert cost.lanes("vector", ()) == 1
+    assert cost.lanes("vector", (4, 0)) == 0
+    wide = CostModel(load_spec("example").replace(vector_elements=1), "high_performance")
+    assert wide.lanes("activation", (3, 5, 20)) == -(-3 * 5 * 20 // 16)
+
+
+def test_channels_last_fill_the_lanes_that_short_rows_do_not() -> None:
+    """The same image, 7x7 with 64 channels, in both layouts: an activation takes 16 places for each row of 7."""
+    cycles = {}
+    for layout, shape in {"NHWC": (1, 7, 7, 64), "NCHW": (1, 64, 7, 7)}.items():
+        b = GraphBuilder()
+        b.op("relu", b.input(shape))
+        events = forecast(make_plan(b.graph(), load_spec("example")))
+        work = events[events["kind"] == KINDS.index("compute")]
+        cycles[layout] = int(work["cycles"].sum())
+    assert cycles == {"NHWC": 7 * 7 * 64 // 8, "NCHW": 64 * 7 * 16 // 8}
+
+
 def test_a_power_mode_with_fewer_lanes_takes_longer() -> None:
     spec = load_spec("example")
     cycles = [CostModel(spec, mode).array("matrix", 64, 64, 64) for mode in ("high_performance", "low_power")]
     assert cycles[0] < cycles[1]
-    lanes = [CostModel(spec, mode).lanes("vector", 6400) for mode in ("high_performance", "low_power")]
+    lanes = [CostModel(spec, mode).lanes("vector", (100, 64)) for mode in ("high_performance", "low_power")]
     assert lanes == [100, 400]

@@ -39,13 +39,15 @@ def long_softmax() -> Plan:
 
 
 def stripes() -> Plan:
-    """A chain in three stripes, with views of its argument and copies in L2."""
+    """A chain in three stripes, since DRAM is slow here, with views of its argument and copies in L2."""
+    far = dataclasses.replace(SPEC.tier("L3"), bytes_per_cycle=1)
+    spec = SPEC.replace(tiers=(*SPEC.tiers[:3], far), capacity_bytes={"L2": 6_000})
     b = GraphBuilder()
     x, w, bias = b.input((1, 3, 40, 12)), b.input((4, 3, 3, 3)), b.input((1, 4, 1, 1))
     value = b.op("conv2d", x, w, composite="conv#0", padding=(1, 1, 1, 1))
     value = b.op("relu", b.op("add", value, bias, composite="conv#0"), composite="conv#0")
     b.op("max_pool2d", value, composite="pool#1", pool_size=(2, 2), strides=(2, 2))
-    return make_plan(b.graph(), SPEC.replace(capacity_bytes={"L2": 6_000}))
+    return make_plan(b.graph(), spec)
 
 
 def two_layers() -> Plan:
