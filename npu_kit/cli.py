@@ -132,7 +132,6 @@ def describe_spec(spec: NpuSpec) -> str:
     rest = [
         f"Output tile {tile}; vectors of {spec.vector_elements}; {', '.join(spec.dtypes)}",
         f"Picojoules a MAC: {energies}",
-        f"Preferred layout {spec.preferred_layout}",
     ]
     return "\n\n".join([f"{spec.name}: {spec.description}", *map(str, (tiers, engines, modes)), "\n".join(rest)])
 

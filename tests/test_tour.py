@@ -10,6 +10,7 @@ import pytest
 import npu_kit
 from npu_kit import tour
 from npu_kit.byoc.run.host import build_for_host
+from npu_kit.errors import UnsupportedError
 from npu_kit.graph.ir import Graph
 from npu_kit.trace.counters import Counters
 
@@ -116,6 +117,24 @@ def test_step_mode_that_differs_fails(report, monkeypatch):
 
     monkeypatch.setattr(npu_kit, "compile", compile_wrong)
     assert report()[::2] == (1, ["tile by tile in real buffers, the same bits"])
+
+
+@pytest.mark.parametrize("machine", ["ethos_u65_like", "nvdla_like", "tpu_v1_like"])
+def test_a_machine_of_integers_gets_the_model_in_integers(capsys, machine):
+    assert tour.run_tour(machine) == 0
+    text = capsys.readouterr().out
+    assert "Model 'digits_int8': quantized after training, since the machine computes in int8" in text
+    assert "21 of 25 calls on the NPU" in text
+    assert "NPU 356 of 360 (98.9%), host 356" in text  # npu_kit/data/README.md says the same
+    assert "largest difference 0.0e+00" in text  # the same arithmetic, to the bit
+    on_host = [line.split(",")[0] for line in text.splitlines() if line.startswith("  host: ")]
+    assert on_host == [f"  host: relax.{op}" for op in ("quantize", "reshape", "dequantize", "nn.softmax")]
+
+
+def test_a_machine_without_a_dtype_of_either_model_is_told_so():
+    spec = npu_kit.load_spec("example").replace(dtypes=("int16", "float16"))
+    with pytest.raises(UnsupportedError, match="one in float32 and one in int8, and the machine computes in int16, fl"):
+        tour.run_tour(spec)
 
 
 def test_a_small_machine_leaves_more_to_the_host_and_passes(capsys):

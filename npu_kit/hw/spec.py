@@ -75,11 +75,10 @@ class NpuSpec:
     tiers: tuple[MemoryTier, ...]  # L0, L1, L2, L3
     engines: tuple[Engine, ...]
     tile: TileSpec
-    vector_elements: int  # alignment of the channel axis
+    vector_elements: int  # neighbours along a tile's last axis that lane-wise engines take together
     dtypes: tuple[str, ...]
     power_modes: tuple[PowerMode, ...]
     default_power_mode: str
-    preferred_layout: str  # "NHWC" or "NCHW"
     mac_energy_pj: Mapping[str, float]  # dtype of the operands -> picojoules of one multiply-accumulate
     # Key path -> source, or "illustrative"; left out of the hash, which has enough in the numbers.
     sources: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -154,7 +153,7 @@ class NpuSpec:
         if tile is not None:
             rows, columns = (tile, tile) if isinstance(tile, int) else tile
             changes["tile"] = dataclasses.replace(self.tile, rows=rows, columns=columns)
-        tiers = self.tiers
+        tiers = changes.get("tiers", self.tiers)
         for field_name, by_tier in (("capacity_bytes", capacity_bytes), ("energy_pj_per_byte", energy_pj_per_byte)):
             if by_tier is not None:
                 changes["tiers"] = tiers = self._with_tier_field(tiers, field_name, by_tier)

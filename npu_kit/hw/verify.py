@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 import re
 import reprlib
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,6 @@ from npu_kit.hw.sources import numbers, source_keys, source_of
 from npu_kit.hw.spec import ENGINE_NAMES, SIGNED, TIER_NAMES, Engine, MemoryTier, NpuSpec, PowerMode, TileSpec
 
 DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "float16", "float32")  # those the kit has kernels for
-LAYOUTS = ("NHWC", "NCHW")
 LANE_WISE = ("vector", "pooling", "activation", "dma")  # engines that are a row of lanes, not an array
 ACCUMULATOR_BYTES = 4  # one int32 or float32 partial sum
 
@@ -56,7 +56,6 @@ def verify_spec(spec: NpuSpec, origin: str = "") -> None:
     for index, dtype in enumerate(spec.dtypes):
         check.one_of(f"dtypes[{index}]", dtype, DTYPES)
     _check_power_modes(check, spec)
-    check.one_of("preferred_layout", spec.preferred_layout, LAYOUTS)
     _check_mac_energy(check, spec)
     _check_sources(check, spec)
 
@@ -194,14 +193,25 @@ def _check_tile(check: _Check, tile: TileSpec, accumulators: MemoryTier) -> None
                 f"it is {length} and the smallest tile side of this machine is {tile.minimum}",
                 f"a side of {tile.minimum} or more, or a smaller tile.minimum.",
             )
-    needed = tile.rows * tile.columns * ACCUMULATOR_BYTES
-    if needed > accumulators.capacity_bytes:
+    needed, have = tile.rows * tile.columns * ACCUMULATOR_BYTES, accumulators.capacity_bytes
+    if needed > have:
         check.fail(
             "tile",
             f"a tile of {tile.rows}x{tile.columns} accumulators takes {needed:,} bytes and {accumulators.name} holds "
-            f"{accumulators.capacity_bytes:,}",
-            f"a smaller tile, or a larger {accumulators.name}.",
+            f"{have:,}, {needed - have:,} are missing",
+            f"{_fitting_tile(tile, have // ACCUMULATOR_BYTES)}{accumulators.name} of {needed} bytes.",
         )
+
+
+def _fitting_tile(tile: TileSpec, accumulators: int) -> str:
+    """The nearest tile of so many accumulators, in words: one side less if that is enough, else a square."""
+    for rows, columns in (
+        (min(tile.rows, accumulators // tile.columns), tile.columns),
+        (math.isqrt(accumulators), math.isqrt(accumulators)),
+    ):
+        if min(rows, columns) >= tile.minimum:
+            return f"a tile of {rows}x{columns}, or "
+    return ""
 
 
 def _check_power_modes(check: _Check, spec: NpuSpec) -> None:

@@ -6,7 +6,6 @@ own estimate, and what a step waited for is read from its timeline.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -110,7 +109,11 @@ def _depthwise_on_array(step: Step, cost: CostModel) -> int:
 
 
 def _on_lanes(step: Step, cost: CostModel) -> int:
-    return sum(count * cost.lanes(step.engine, math.prod(size.values())) for size, count in tile_sizes(step.axes))
+    """Cycles of a depthwise convolution on the vector engine, whose rows are the channels."""
+    return sum(
+        count * cost.lanes(step.engine, (size["y"] * size["x"], size["c"]), size["kh"] * size["kw"])
+        for size, count in tile_sizes(step.axes)
+    )
 
 
 def _tiles(plan: Plan, step: Step) -> Iterator[Reason]:

@@ -85,6 +85,7 @@ class CostModel:
 
     def __init__(self, spec: NpuSpec, power_mode: str) -> None:
         self._tiers = {tier.name: tier for tier in spec.tiers}
+        self._vector = spec.vector_elements
         self._rows = {engine.name: engine.rows for engine in spec.engines}
         self._columns = {
             engine.name: active_lanes(spec, engine.name, power_mode) // engine.rows for engine in spec.engines
@@ -140,6 +141,12 @@ class CostModel:
             return x, w, sums
         return (x, 0, sums) if dataflow == "weight_stationary" else (0, w, sums)
 
-    def lanes(self, engine: str, operations: int) -> int:
-        """Cycles of ``operations`` independent operations on a lane-wise engine, one a lane and cycle."""
+    def lanes(self, engine: str, lengths: tuple[int, ...], times: int = 1) -> int:
+        """Cycles of one operation on each element of a box, ``times`` times over, on a lane-wise engine.
+
+        A lane does one operation a cycle, and lanes are filled by vectors: ``vector_elements`` neighbours along the
+        box's last axis. The last vector of a row counts whole, so a row of 20 elements takes as long as one of 32.
+        """
+        rows, row = math.prod(lengths[:-1]), lengths[-1] if lengths else 1
+        operations = times * rows * math.ceil(row / self._vector) * self._vector
         return math.ceil(operations / (self._rows[engine] * self._columns[engine]))

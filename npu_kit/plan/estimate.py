@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.geometry import Contraction, Problem, Softmax, problem_of
-from npu_kit.plan.ir import Step
-from npu_kit.plan.traffic import operand_loads, step_transfers, tile_sizes
+from npu_kit.plan.ir import Operand, Step
+from npu_kit.plan.traffic import operand_loads, out_tiles, step_transfers, tile_sizes
 
 
 @dataclass(frozen=True, order=True)
@@ -30,26 +30,44 @@ def estimate_cost(graph: Graph, step: Step, cost: CostModel, problem: Problem | 
     """About how many cycles a step takes, and how many bytes it moves to and from DRAM.
 
     With single slots transfers and work take turns. With double slots the longer of the two remains, and what cannot
-    hide: copies to L2 before the first tile, and panels, which are loaded during one piece of work and not during all.
+    hide: copies to L2 before the first tile, the first tile's loads and the last one's store, and panels, which are
+    loaded during one piece of work and not during all.
     """
     problem = problem or problem_of(graph, step.nodes[0])
     moved = step_transfers(graph, step, problem)
     transfers = cost.transfers(moved)
     work = _work_cycles(graph, step, problem, cost)
+    passes = 3 if isinstance(problem, Softmax) else 1
+    each = work // (passes * max(1, math.prod(axis.count for axis in step.axes)))  # of one piece of work
+    loads = [(operand, *_loads(problem, step, operand, cost)) for operand in step.operands]
     if not step.is_double_buffered:
-        return Cost(transfers + work, moved.dram_bytes)
+        # A softmax works on the first columns of its panel while the others come.
+        hidden = sum(_hidden(*load, each) for load in loads) if isinstance(problem, Softmax) else 0
+        return Cost(transfers + work - hidden, moved.dram_bytes)
     ahead = sum(cost.transfer("L3", "L2", graph.type_of(entry).nbytes) for entry in step.prefetch)
-    pieces = max(1, math.prod(axis.count for axis in step.axes))
-    uncovered = 0
-    for operand in step.operands:
-        if operand.is_panel:
-            number, nbytes = operand_loads(problem, step.axes, operand)
-            panels = max(1, number // operand.slot.parts)
-            each = cost.transfer(operand.tier, "L1", nbytes // panels) + (operand.slot.parts - 1) * cost.latency(
-                operand.tier, "L1"
-            )
-            uncovered += panels * max(0, each - work // pieces)
+    out = graph.type_of(step.output).nbytes // max(1, out_tiles(problem, step.axes))
+    uncovered = cost.transfer("L1", step.output_tier, out)
+    for operand, times, cycles in loads:
+        uncovered += times * max(0, cycles - each) if operand.is_panel else cycles
     return Cost(ahead + max(transfers - ahead, work + uncovered), moved.dram_bytes)
+
+
+def _loads(problem: Problem, step: Step, operand: Operand, cost: CostModel) -> tuple[int, int]:
+    """How many tiles, or panels of several, an operand's slot takes in, and the cycles that each takes."""
+    parts = operand.slot.parts
+    number, nbytes = operand_loads(problem, step.axes, operand)
+    times = max(1, number // parts)
+    latency = cost.latency(operand.tier, "L1")
+    return times, cost.transfer(operand.tier, "L1", nbytes // times) + (parts - 1) * latency
+
+
+def _hidden(operand: Operand, times: int, cycles: int, each: int) -> int:
+    """Cycles of a panel's loads that are hidden by work on the parts that are there."""
+    parts = operand.slot.parts
+    return times * min(cycles * (parts - 1) // parts, each * (parts - 1))
+
+
+_ROW = {"contraction": "n", "window": "c", "softmax": "k"}  # the axis of a tile's rows; elsewhere the last one
 
 
 def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) -> int:
@@ -60,8 +78,10 @@ def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) ->
     cycles = 0
     for size, count in tile_sizes(outer):
         elements = math.prod(size.values())
+        row = size.get(_ROW.get(step.family, outer[-1].name if outer else ""), 1)
+        box = (elements // row if row else 0, row)
         cycles += count * cost.transfer("L0", "L1", elements * out_bytes)
-        cycles += count * sum(cost.lanes(engine, elements) for engine in step.epilogue_engines)
+        cycles += count * sum(cost.lanes(engine, box) for engine in step.epilogue_engines)
         if isinstance(problem, Contraction):
             for depth, chunks in tile_sizes(inner):
                 m, n, k = size["y"] * size["x"], size["n"], math.prod(depth.values())
@@ -69,7 +89,7 @@ def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) ->
         else:
             passes = 3 if isinstance(problem, Softmax) else 1
             for window, chunks in tile_sizes(inner):
-                cycles += count * chunks * passes * cost.lanes(step.engine, elements * math.prod(window.values()))
+                cycles += count * chunks * passes * cost.lanes(step.engine, box, math.prod(window.values()))
     if isinstance(problem, Contraction) and step.dataflow != "output_stationary":
         visits = (math.prod(axis.count for axis in inner) - 1) * math.prod(axis.count for axis in outer)
         tile_bytes = math.prod(axis.tile for axis in outer) * DTYPE_BYTES["float32"]

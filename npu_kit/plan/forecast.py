@@ -148,7 +148,8 @@ class StepEffects:
             x, w, _ = self.cost.array_accesses(engine, m, n, k, self.step.dataflow, instruction.refills)
             nbytes = x * DTYPE_BYTES[problem.x.dtype] + w * DTYPE_BYTES[problem.w.dtype]
             return nbytes, m * n * k, self.cost.array(engine, m, n, k, self.step.dataflow, instruction.refills)
-        elements = self._out_box(instruction).elements
+        box = self._out_box(instruction)
+        elements = box.elements
         if isinstance(problem, Window):
             if instruction.stage == "finish":
                 return None
@@ -157,19 +158,19 @@ class StepEffects:
             if problem.w is not None:
                 nbytes += taps * size["c"] * DTYPE_BYTES[problem.w.dtype]
             macs = elements * taps if problem.w is not None else 0
-            return nbytes, macs, self.cost.lanes(engine, elements * taps)
+            return nbytes, macs, self.cost.lanes(engine, box.lengths, taps)
         if isinstance(problem, Softmax):
-            return elements * DTYPE_BYTES[problem.type.dtype], 0, self.cost.lanes(engine, elements)
+            return elements * DTYPE_BYTES[problem.type.dtype], 0, self.cost.lanes(engine, box.lengths)
         assert isinstance(problem, Elementwise)
         nbytes = sum(self._operand_bytes(operand.name, instruction) for operand in self.step.operands)
-        return nbytes, 0, self.cost.lanes(engine, elements)
+        return nbytes, 0, self.cost.lanes(engine, box.lengths)
 
     def _run_epilogue(self, instruction: Instruction) -> Effect:
         number = instruction.part
         names = [operand.name for operand in self.step.epilogue_operands[number] if operand is not None]
         nbytes = sum(self._operand_bytes(name, instruction) for name in names)
         engine = self.step.epilogue_engines[number]
-        moved = (nbytes, 0, self.cost.lanes(engine, self._out_box(instruction).elements))
+        moved = (nbytes, 0, self.cost.lanes(engine, self._out_box(instruction).lengths))
         return Effect(self.step.nodes[1 + number], engine, ("L1", "L0"), moved)
 
     def _drain(self, instruction: Instruction) -> Effect:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.ir import Buffer, Slot
@@ -181,16 +180,3 @@ class SlotMemory:
     def missing_bytes(self) -> int:
         """Bytes that all tiers together are too small by."""
         return sum(needed - have for needed, have in self.missing().values())
-
-
-def refuse_slots(label: str, memory: SlotMemory, spec: NpuSpec) -> PlanError:
-    """The error for a step whose smallest tile does not fit: names the tier, what fills it, and what is missing."""
-    tier, (needed, have) = next(iter(memory.missing().items()))
-    fillers = sorted((slot for slot in memory.slots if slot.tier == tier), key=lambda slot: -slot.nbytes)
-    listed = ", ".join(f"{slot.name} {slot.nbytes}" for slot in fillers)
-    return PlanError(
-        f"{label} does not fit {spec.tier(tier)}",
-        f"its smallest tile needs {needed} bytes ({listed}), the tier has {have}, {needed - have} are missing",
-        f"spec.replace(capacity_bytes={{{tier!r}: {aligned(needed)}}}), or a smaller tile than "
-        f"{spec.tile.rows}x{spec.tile.columns}",
-    )

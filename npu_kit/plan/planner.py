@@ -13,8 +13,9 @@ from npu_kit.graph.ir import Graph
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.choose import Chooser
 from npu_kit.plan.cost import DATAFLOWS, CostModel
-from npu_kit.plan.draft import draft_plan, with_spills
+from npu_kit.plan.draft import Draft, draft_plan, with_spills
 from npu_kit.plan.ir import Plan
+from npu_kit.plan.no_room import NoRoomError, with_ways_out
 from npu_kit.plan.striping import in_stripes
 from npu_kit.plan.verify import verify_plan
 
@@ -52,8 +53,18 @@ def make_plan(
     mode = spec.power_mode(power_mode).name
     if dataflow not in (None, *DATAFLOWS):
         raise PlanError(f"no dataflow {dataflow!r}", f"there are {', '.join(DATAFLOWS)}")
-    chooser = Chooser(spec, CostModel(spec, mode), dataflow=dataflow, double_buffer=double_buffer)
-    draft = draft_plan(graph, chooser)
+
+    def chooser_for(machine: NpuSpec, flow: str | None) -> Chooser:
+        return Chooser(machine, CostModel(machine, mode), dataflow=flow, double_buffer=double_buffer)
+
+    def trial(machine: NpuSpec, flow: str | None) -> Draft:
+        return draft_plan(graph, chooser_for(machine, flow))
+
+    chooser = chooser_for(spec, dataflow)
+    try:
+        draft = draft_plan(graph, chooser)
+    except NoRoomError as error:
+        raise with_ways_out(error, spec, dataflow, trial) from None
     if chains:
         draft = in_stripes(draft, chooser)
     draft = with_spills(draft, chooser)

@@ -12,7 +12,8 @@ from npu_kit.plan import tiling
 from npu_kit.plan.fusion import Group
 from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, TileLayout, aligned_operand, problem_of
 from npu_kit.plan.ir import Axis, Operand, Slot, Step
-from npu_kit.plan.placement import SlotMemory, refuse_slots
+from npu_kit.plan.no_room import refuse_slots
+from npu_kit.plan.placement import SlotMemory
 
 ACTIVATIONS = ("relu", "clip", "sigmoid", "tanh", "gelu", "gelu_tanh", "softmax")
 
@@ -112,7 +113,8 @@ class StepBuilder:
             half = tile["y"] * tile["x"] // 2
             if half < self.spec.tile.minimum or copies > 1 or order.dataflow != "output_stationary":
                 return None, memory
-            y, x = tiling.spatial_tile(problem.rows, problem.columns, (tile["kh"], tile["kw"]), half)
+            kernel, minimum = (tile["kh"], tile["kw"]), self.spec.tile.minimum
+            y, x = tiling.spatial_tile(problem.rows, problem.columns, kernel, half, minimum)
             smaller = {"y": y, "x": x}
             axes = tuple(replace(axis, tile=smaller.get(axis.name, axis.tile)) for axis in axes)
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.fusion import Group
 from npu_kit.plan.ir import Buffer, Reason
+from npu_kit.plan.no_room import refuse_tensor
 from npu_kit.plan.placement import FarMemory, TensorMemory
 from npu_kit.plan.steps import label
 from npu_kit.plan.storage import homes
@@ -54,7 +54,7 @@ def place_tensors(
         may_spill: whether a tensor may leave L2 before its last use.
 
     Raises:
-        PlanError: a tensor that does not fit DRAM.
+        NoRoomError: a tensor does not fit DRAM.
     """
     placer = _Placer(graph, spec, groups, l2_bytes)
     for node_id in graph.arg_nodes:
@@ -84,14 +84,9 @@ class _Placer:
         self.in_pieces = set(shared)  # tensors that views and joins show parts of
 
     def place_in_dram(self, name: str, entry: Entry, role: str, first_step: int = 0) -> None:
-        dram, nbytes = self.places.dram, self.graph.type_of(entry).nbytes
-        if dram.place(name, entry, role, nbytes, first_step) is None:
-            raise PlanError(
-                f"tensor {name} ({self.graph.type_of(entry)}) does not fit {self.spec.tier('L3')}",
-                f"it needs {nbytes} bytes beside {dram.used_bytes} already there, "
-                f"and the tier has {dram.capacity_bytes}",
-                "a smaller batch, or a machine with more memory",
-            )
+        kind = self.graph.type_of(entry)
+        if self.places.dram.place(name, entry, role, kind.nbytes, first_step) is None:
+            raise refuse_tensor(name, kind, self.places.dram, self.spec)
 
     def place_result(self, index: int, name: str, entry: Entry, may_spill: bool) -> None:
         """A place for what step ``index`` computes."""

@@ -32,14 +32,19 @@ def balanced(extent: int, limit: int, multiple: int = 8) -> int:
 
 
 @functools.lru_cache(maxsize=1024)  # every loop order of a layer asks the same
-def spatial_tile(rows: Sliding, columns: Sliding, kernel: tuple[int, int], limit: int) -> tuple[int, int]:
-    """Rows and columns of an output tile of at most ``limit`` positions: fewest tiles first, then the smallest halo."""
-    best: tuple[tuple[int, int, int], tuple[int, int]] | None = None
+def spatial_tile(
+    rows: Sliding, columns: Sliding, kernel: tuple[int, int], limit: int, minimum: int = 1
+) -> tuple[int, int]:
+    """Rows and columns of an output tile of at most ``limit`` positions: fewest tiles first, then the smallest halo.
+
+    Of fewer than ``minimum`` positions only where the tensor has no rectangle between the two.
+    """
+    best: tuple[tuple[bool, int, int, int], tuple[int, int]] | None = None
     for height in range(1, min(limit, max(1, rows.out)) + 1):
         width = max(1, min(limit // height, columns.out))
         tiles = math.ceil(rows.out / height) * math.ceil(columns.out / width)
         halo = tiles * rows.halo(height, kernel[0]) * columns.halo(width, kernel[1])
-        key = (tiles, halo, height)
+        key = (height * width < minimum, tiles, halo, height)
         if best is None or key < best[0]:
             best = key, (height, width)
     assert best is not None
@@ -80,7 +85,7 @@ LOOP_ORDERS = (
 def contraction_axes(problem: Contraction, spec: NpuSpec, order: LoopOrder) -> tuple[Axis, ...]:
     """Axes and tiles of a contraction, in loop order."""
     c, kh, kw = reduction_chunk(problem)
-    y, x = spatial_tile(problem.rows, problem.columns, (kh, kw), spec.tile.rows)
+    y, x = spatial_tile(problem.rows, problem.columns, (kh, kw), spec.tile.rows, spec.tile.minimum)
     tile = {"batch": 1, "group": 1, "y": y, "x": x, "n": spec.tile.columns, "c": c, "kh": kh, "kw": kw}
     extents = problem.extents
     return tuple(Axis(name, extents[name], tile[name]) for name in order.names)
@@ -96,19 +101,25 @@ def window_axes(problem: Window, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
     kernels = [(kernel_rows, kernel_columns), (1, kernel_columns), (1, min(8, kernel_columns)), (1, 1)]
     for channels in _halved(spec.tile.columns, spec.tile.minimum):
         for kernel in dict.fromkeys(kernels):
-            y, x = spatial_tile(problem.rows, problem.columns, kernel, spec.tile.rows)
+            y, x = spatial_tile(problem.rows, problem.columns, kernel, spec.tile.rows, spec.tile.minimum)
             tile = {"batch": 1, "y": y, "x": x, "c": channels, "kh": kernel[0], "kw": kernel[1]}
             yield tuple(Axis(name, extents[name], tile[name]) for name in tile)
 
 
 def elementwise_axes(problem: Elementwise, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
-    """Candidate tilings of an elementwise operation, the largest first: the last axes are taken whole."""
+    """Candidate tilings of an elementwise operation, the largest first: the last axes are taken whole.
+
+    An axis that is cut is cut into whole vectors where they lie along it, so that only its end leaves lanes idle.
+    """
     for limit in _halved(spec.tile.rows * spec.tile.columns, spec.tile.minimum):
         tiles: list[int] = []
         left = limit
         for size in reversed(problem.out.shape):
-            tiles.append(max(1, min(size, left)))
-            left //= tiles[-1]
+            tile = max(1, min(size, left))
+            if not tiles and tile < size and tile > spec.vector_elements:
+                tile -= tile % spec.vector_elements
+            tiles.append(tile)
+            left //= tile
         extents = problem.extents
         yield tuple(
             Axis(name, extent, tile) for (name, extent), tile in zip(extents.items(), reversed(tiles), strict=True)

@@ -99,7 +99,7 @@ def epilogue(slots: StepSlots, number: int, running: str, instruction: Instructi
     dtype = node.outputs[0].dtype
     result = apply_elementwise(node.name, node.attrs, values, dtype)
     slots.accumulator(dtype)[here] = result
-    cycles = cost.lanes(slots.step.epilogue_engines[number], box.elements)
+    cycles = cost.lanes(slots.step.epilogue_engines[number], box.lengths)
     return Work(sum(value.nbytes for value in beside), len(beside), 0, cycles)
 
 
@@ -187,7 +187,7 @@ def _window(slots: StepSlots, problem: Window, instruction: Instruction, cost: C
         weights = slots.operand("w", slots.layouts["w"].shape, instruction)[:kh, :kw, :c]
     reduce_taps(accumulator, windows, weights, problem.is_maximum)
     operations = math.prod(windows.shape)
-    cycles = cost.lanes(step.engine, operations)
+    cycles = cost.lanes(step.engine, box.lengths, kh * kw)
     if weights is None:
         return Work(operations * windows.itemsize, 1, 0, cycles, accumulator.nbytes)
     return Work(operations * windows.itemsize + weights.nbytes, 2, operations, cycles, accumulator.nbytes)
@@ -209,7 +209,7 @@ def _softmax(slots: StepSlots, problem: Softmax, instruction: Instruction, cost:
         with np.errstate(all="ignore"):
             slots.accumulator(problem.type.dtype)[...] = softmax_powers(x, maximum) / total[:, None]
     rows, columns = slots.out_box(instruction).lengths
-    return Work(x[:rows, :columns].nbytes, 1, 0, cost.lanes(slots.step.engine, rows * columns))
+    return Work(x[:rows, :columns].nbytes, 1, 0, cost.lanes(slots.step.engine, (rows, columns)))
 
 
 def _elementwise(slots: StepSlots, problem: Elementwise, instruction: Instruction, cost: CostModel) -> Work:
@@ -221,7 +221,7 @@ def _elementwise(slots: StepSlots, problem: Elementwise, instruction: Instructio
     dtype = problem.out.dtype
     result = apply_elementwise(node.name, node.attrs, values, dtype) if node.is_kernel else values[0]
     slots.accumulator(dtype)[real(box)] = result
-    return Work(sum(v.nbytes for v in values), len(values), 0, cost.lanes(step.engine, box.elements))
+    return Work(sum(v.nbytes for v in values), len(values), 0, cost.lanes(step.engine, box.lengths))
 
 
 def _windows(problem: Contraction | Window, tile: dict[str, int], box: Array, out: Pair, kernel: Pair) -> Array:

@@ -11,11 +11,13 @@ from npu_kit.errors import NpuKitError
 from npu_kit.zoo import blocks, on_host, quantized
 from npu_kit.zoo.digits import digits_model, load_digits_data, load_digits_parameters
 from npu_kit.zoo.main_function import random_arguments
+from npu_kit.zoo.quantized_digits import digits_int8_model
 
 __all__ = [
     "MODELS",
     "Sample",
     "build",
+    "digits_int8_model",
     "digits_model",
     "load_digits_data",
     "load_digits_parameters",
@@ -47,6 +49,7 @@ MODELS: Mapping[str, Sample] = MappingProxyType(
         "float64_matmul": Sample("matmul and relu in float64: refused for its dtype", on_host.float64_matmul),
         "shared_conv": Sample("a conv that feeds two operations: not fused with either", on_host.shared_conv),
         "digits": Sample("handwritten digits: a trained classifier, 99.2 % on held-out images", digits_model),
+        "digits_int8": Sample("the same in 8-bit integers, quantized after training", digits_int8_model),
     }
 )
 

@@ -31,7 +31,7 @@ from npu_kit.hw import (
     spec_to_json,
     verify_spec,
 )
-from npu_kit.hw.verify import DTYPES, LAYOUTS
+from npu_kit.hw.verify import DTYPES
 
 DOCUMENTS = (
     "Apache TVM, ",
@@ -384,7 +384,6 @@ def specs(draw: st.DrawFn) -> NpuSpec:
         dtypes=dtypes,
         power_modes=modes,
         default_power_mode=draw(st.sampled_from(names)),
-        preferred_layout=draw(st.sampled_from(LAYOUTS)),
         mac_energy_pj={dtype: draw(energy) for dtype in (*dtypes, *more)},
     )
     return NpuSpec(**{**spec.__dict__, "sources": dict.fromkeys((p for p, _ in numbers(spec)), "illustrative")})

@@ -246,12 +246,6 @@ def test_other_dtypes_are_refused(dtypes: Any, key: str) -> None:
     assert refusal(changed("dtypes", dtypes)).what == f"{key} in spec 'example'"
 
 
-@pytest.mark.parametrize("layout", ["nhwc", "NCHW4c", "", None, 1])
-def test_another_layout_is_refused(layout: Any) -> None:
-    verify_spec(changed("preferred_layout", "NCHW"))
-    assert "must be one of NHWC, NCHW" in refusal(changed("preferred_layout", layout)).why
-
-
 def test_the_default_power_mode_exists() -> None:
     verify_spec(changed("default_power_mode", "low_power"))
     error = refusal(changed("default_power_mode", "low-power"))
@@ -343,6 +337,14 @@ def test_replace_changes_energies_by_tier_beside_capacities() -> None:
         spec.replace(energy_pj_per_byte={"L9": 3})
     with pytest.raises(SpecError, match=r"tiers\[3\].energy_pj_per_byte .* must be between 0 and 1,000,000 picojoules"):
         spec.replace(energy_pj_per_byte={"L3": -3})
+
+
+def test_replace_changes_capacities_of_the_tiers_that_it_is_given() -> None:
+    spec = load_spec("example")
+    slow = dataclasses.replace(spec.tier("L3"), bytes_per_cycle=1)
+    changed_spec = spec.replace(tiers=(*spec.tiers[:3], slow), capacity_bytes={"L2": 6_000})
+    assert changed_spec.tier("L3").bytes_per_cycle == 1
+    assert changed_spec.tier("L2").capacity_bytes == 6_000
 
 
 def test_replace_of_the_mac_energies_keeps_no_old_source() -> None:

@@ -86,7 +86,7 @@ def test_another_engine_is_priced_where_there_is_one(
         tiles = [(axis["y"].span(y), axis["x"].span(x)) for y in range(axis["y"].count) for x in range(axis["x"].count)]
         sizes = [(y1 - y0) * (x1 - x0) for (y0, y1), (x0, x1) in tiles]
         array = sum(8 * systolic_cycles(size, 1, 9, rows, columns) for size in sizes)
-        lanes = sum(cost.lanes("vector", size * 8 * 9) for size in sizes)
+        lanes = sum(cost.lanes("vector", (size, 8), 9) for size in sizes)
         assert reason.numbers["other_cycles"] - reason.numbers["cycles"] == array - lanes
     else:
         moved = replace(plan.steps[0], engine=other)

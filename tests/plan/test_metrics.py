@@ -1,4 +1,4 @@
-"""Metrics: identities that must hold between them, and one layer by hand."""
+"""Metrics: identities that must hold between them, and two layers by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphs import conv_relu_pool, first_layer_of_resnet18, graphs, matmul_chain
 from hypothesis import given
 
 from npu_kit.graph.ir import Graph
-from npu_kit.hw.presets import load_spec
+from npu_kit.hw.presets import load_spec, preset_names
 from npu_kit.plan.metrics import plan_metrics, time_by_power_mode, total_metrics
 from npu_kit.plan.planner import make_plan
 from npu_kit.plan.traffic import plan_counters
@@ -63,3 +63,40 @@ def test_a_large_product_is_compute_bound_and_a_vector_is_not() -> None:
 def test_waits_have_causes() -> None:
     metrics = total_metrics(make_plan(matmul_chain(), SPEC, double_buffer=False))
     assert metrics.stalled_cycles["operand"] > 0
+
+
+MACHINES = [(name, mode.name) for name in preset_names() for mode in load_spec(name).power_modes]
+
+
+@pytest.mark.parametrize(("machine", "mode"), MACHINES)
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+def test_time_and_energy_follow_from_the_counters(machine: str, mode: str, dtype: str) -> None:
+    """Counted by fast mode, which knows nothing of events: MACs, bytes by boundary; the rest is multiplication."""
+    spec = load_spec(machine)
+    graph = matmul_chain(m=90, k=200, n=70, dtype=dtype)
+    plan = make_plan(graph, spec, power_mode=mode)
+    with record() as trace:
+        execute(plan, random_arrays(graph))
+    counted, metrics = total(trace.runs[0].counters), total_metrics(plan)
+    assert counted.macs == metrics.macs == 90 * 200 * 70
+    expected = {tier.name: 0.0 for tier in spec.tiers}
+    for (source, target), nbytes in counted.nbytes.items():
+        expected[source] += nbytes * spec.tier(source).energy_pj_per_byte
+        expected[target] += nbytes * spec.tier(target).energy_pj_per_byte
+    expected = {tier: pj for tier, pj in expected.items() if pj} | {"MACs": counted.macs * spec.mac_energy_pj[dtype]}
+    assert metrics.energy_pj == pytest.approx(expected)
+    assert metrics.total_energy_pj == pytest.approx(sum(expected.values()))
+    clock = next(one for one in spec.power_modes if one.name == mode).clock_mhz
+    assert metrics.microseconds == pytest.approx(metrics.cycles / clock)
+
+
+@pytest.mark.parametrize("machine", preset_names())
+def test_a_power_mode_changes_the_clock_and_the_powered_columns(machine: str) -> None:
+    spec = load_spec(machine)
+    for mode, metrics in time_by_power_mode(conv_relu_pool(), spec).items():
+        power, array = spec.power_mode(mode), spec.engine("conv")
+        powered = array.rows * max(1, int(array.columns * power.active_share))
+        assert metrics.clock_mhz == power.clock_mhz
+        assert metrics.peak_macs_per_cycle == powered
+        assert metrics.macs <= metrics.lane_cycles
+        assert metrics.lane_cycles % powered == 0 and metrics.lane_cycles <= powered * metrics.cycles

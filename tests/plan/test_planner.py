@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import sys
 from collections.abc import Callable
@@ -21,13 +20,12 @@ from npu_kit.plan.cost import CostModel
 from npu_kit.plan.estimate import estimate_cost
 from npu_kit.plan.forecast import busy_cycles, forecast, total_cycles
 from npu_kit.plan.geometry import problem_of
-from npu_kit.plan.ir import Plan
 from npu_kit.plan.placement import TensorMemory, aligned
 from npu_kit.plan.planner import make_plan
 from npu_kit.plan.steps import StepBuilder
 from npu_kit.plan.tiling import balanced, reduction_chunk
 from npu_kit.plan.traffic import plan_counters
-from npu_kit.plan.verify import verify_coverage, verify_plan
+from npu_kit.plan.verify import verify_coverage
 from npu_kit.trace.counters import total
 from npu_kit.trace.events import CAUSES, KINDS
 
@@ -219,15 +217,6 @@ def test_every_output_element_is_stored_once(graph: Graph) -> None:
     verify_coverage(make_plan(graph, SPEC.replace(tile=16)))
 
 
-def test_coverage_finds_an_element_that_is_never_stored() -> None:
-    plan = make_plan(conv_relu_pool(), SPEC)
-    first, *rest = plan.steps
-    axes = tuple(dataclasses.replace(a, extent=a.extent - 1) if a.name == "y" else a for a in first.axes)
-    broken = dataclasses.replace(plan, steps=(dataclasses.replace(first, axes=axes), *rest))
-    with pytest.raises(PlanError, match=r"step 0, conv2d.*stored never or more than once"):
-        verify_coverage(broken)
-
-
 @given(st.lists(st.tuples(st.integers(1, 900), st.integers(0, 9), st.integers(0, 9)), max_size=20))
 def test_tensors_that_live_together_do_not_overlap(wanted: list[tuple[int, int, int]]) -> None:
     from npu_kit.graph.ir import Entry
@@ -244,65 +233,6 @@ def test_tensors_that_live_together_do_not_overlap(wanted: list[tuple[int, int, 
                 or other.offset_bytes + aligned(other.nbytes) <= one.offset_bytes
             )
             assert apart or not together
-
-
-def _broken(plan: Plan, rule: str) -> Plan:
-    """The plan with one thing wrong."""
-    first, *rest = plan.steps
-    if rule == "slots lie within":
-        bad = dataclasses.replace(first.slots[0], offset_bytes=SPEC.tier("L1").capacity_bytes)
-        return dataclasses.replace(plan, steps=(dataclasses.replace(first, slots=(bad, *first.slots[1:])), *rest))
-    if rule == "slots do not overlap":
-        bad = dataclasses.replace(first.slots[1], offset_bytes=first.slots[0].offset_bytes)
-        slots = (first.slots[0], bad, *first.slots[2:])
-        return dataclasses.replace(plan, steps=(dataclasses.replace(first, slots=slots), *rest))
-    if rule == "every kernel runs once":
-        return dataclasses.replace(plan, steps=plan.steps[:1])
-    if rule == "reads follow writes":
-        return dataclasses.replace(plan, steps=plan.steps[::-1])
-    if rule == "heads are written":
-        bad = dataclasses.replace(plan.steps[-1], output_tier="L2")
-        return dataclasses.replace(plan, steps=(*plan.steps[:-1], bad))
-    if rule == "live buffers do not overlap":
-        one, other = plan.buffers[0], plan.buffers[1]
-        bad = dataclasses.replace(other, offset_bytes=one.offset_bytes)
-        return dataclasses.replace(plan, buffers=(one, bad, *plan.buffers[2:]))
-    if rule == "axes are those of the operation":
-        axes = tuple(dataclasses.replace(a, extent=a.extent - 1) if a.name == "y" else a for a in first.axes)
-        return dataclasses.replace(plan, steps=(dataclasses.replace(first, axes=axes), *rest))
-    if rule == "slots hold their tiles":
-        slots = tuple(dataclasses.replace(s, nbytes=64) if s.name == "x" else s for s in first.slots)
-        return dataclasses.replace(plan, steps=(dataclasses.replace(first, slots=slots), *rest))
-    if rule == "engines can do their work":
-        return dataclasses.replace(plan, steps=(dataclasses.replace(first, engine="pooling"), *rest))
-    if rule == "outputs have a place":
-        kept = tuple(buffer for buffer in plan.buffers if buffer.role != "intermediate")
-        return dataclasses.replace(plan, buffers=kept)
-    bad_buffer = dataclasses.replace(plan.buffers[0], nbytes=plan.buffers[0].nbytes - 4)
-    return dataclasses.replace(plan, buffers=(bad_buffer, *plan.buffers[1:]))
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        "slots lie within",
-        "slots do not overlap",
-        "every kernel runs once",
-        "reads follow writes",
-        "heads are written",
-        "live buffers do not overlap",
-        "axes are those of the operation",
-        "slots hold their tiles",
-        "engines can do their work",
-        "outputs have a place",
-        "buffers have their tensor s size",
-    ],
-)
-def test_verify_names_the_broken_rule(rule: str) -> None:
-    plan = make_plan(conv_relu_pool(), SPEC)
-    verify_plan(plan)
-    with pytest.raises(PlanError, match=rule):
-        verify_plan(_broken(plan, rule))
 
 
 @pytest.mark.parametrize("machine", preset_names())
@@ -339,11 +269,11 @@ def test_equal_layers_are_searched_once(layers: int, monkeypatch: pytest.MonkeyP
 
 def test_tiles_stream_from_dram_where_a_copy_would_only_delay_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     b = GraphBuilder()
-    b.op("conv2d", b.input((1, 64, 56, 56), "int8"), b.input((64, 64, 3, 3), "int8"), padding=(1, 1, 1, 1))
-    graph, machine = b.graph(), load_spec("tpu_v1_like")
-    streamed = make_plan(graph, machine)
+    b.op("matmul", b.input((196, 384)), b.input((384, 64)))
+    graph = b.graph()
+    streamed = make_plan(graph, SPEC)
     monkeypatch.setattr(choose, "CLEARLY_BETTER", 0)
-    copied = make_plan(graph, machine)
+    copied = make_plan(graph, SPEC)
     assert not any(step.prefetch for step in streamed.steps) and any(step.prefetch for step in copied.steps)
     assert total_cycles(forecast(streamed)) < 0.9 * total_cycles(forecast(copied))
     (reason,) = (one for one in streamed.reasons if one.decision == "resident")

@@ -117,15 +117,7 @@ def test_a_spilled_tensor_whose_tiles_are_read_again_is_filled() -> None:
 def test_a_plan_without_its_spill_is_refused() -> None:
     plan = make_plan(skip(), TWO)
     steps = tuple(dataclasses.replace(step, spills=()) for step in plan.steps)
-    with pytest.raises(PlanError, match="spilled tensors"):
-        verify_plan(dataclasses.replace(plan, steps=steps))
-
-
-def test_a_spill_too_late_is_refused() -> None:
-    plan = make_plan(skip(), TWO)
-    moved = {1: (), 2: plan.steps[1].spills}
-    steps = tuple(dataclasses.replace(step, spills=moved.get(step.index, ())) for step in plan.steps)
-    with pytest.raises(PlanError, match="spilled tensors"):
+    with pytest.raises(PlanError, match="a tensor has one place"):
         verify_plan(dataclasses.replace(plan, steps=steps))
 
 

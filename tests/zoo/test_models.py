@@ -152,6 +152,25 @@ def test_the_weights_of_each_filter_use_the_whole_int8_range() -> None:
     assert (np.abs(weights.astype(int)).max((1, 2, 3)) == 127).all()
 
 
+def test_digits_int8_reads_nearly_as_well_as_the_floats() -> None:
+    data = zoo.load_digits_data()
+    images = data.test_images
+    floats, integers = (run_on_host(zoo.build(name, batch=360), (images,)) for name in ("digits", "digits_int8"))
+    right = [(found.argmax(1) == data.test_labels).sum() for found in (floats, integers)]
+    assert right[0] == 357 and right[1] >= 354
+    assert (floats.argmax(1) == integers.argmax(1)).mean() > 0.98
+    assert 0 < np.abs(floats - integers).max() < 0.5
+
+
+def test_the_weights_of_digits_int8_are_the_trained_ones_to_half_a_step() -> None:
+    weights = zoo.load_digits_parameters()["dense_weight"]
+    found = constants_of(zoo.build("digits_int8"))
+    integers = next(a for a in found if a.dtype == np.int8 and a.shape == weights.shape)
+    scales = np.abs(weights).max(0) / 127
+    assert (np.abs(integers * scales - weights) <= 0.5001 * scales).all()
+    assert (np.abs(integers.astype(int)).max(0) == 127).all()
+
+
 # Structure
 
 
@@ -192,6 +211,7 @@ def test_the_operators_of_the_host_models() -> None:
         ("float64_matmul", ["relax.matmul", "relax.nn.relu"], 0),
         ("shared_conv", [], 1),
         ("digits", ["relax.reshape"], 2),
+        ("digits_int8", ["relax.reshape"], 2),
     ],
 )
 def test_what_stays_on_the_host(name: str, on_host: list[str], regions: int) -> None:

@@ -1,0 +1,236 @@
+"""Rules on tiles: they cover the result once, suit the machine, and find room in slots of the right number of parts."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from npu_kit.graph.ir import DTYPE_BYTES
+from npu_kit.graph.ops import OPS
+from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Window, aligned_operand, problem_of
+from npu_kit.plan.ir import Axis, Plan, Step
+from npu_kit.plan.steps import label
+
+_CHUNK = ("c", "kh", "kw")
+# The loops of each dataflow that a program exists for, outermost first, and the operand that they keep near.
+_ORDERS: Mapping[str, Mapping[tuple[str, ...], str]] = {
+    "output_stationary": {
+        ("group", "n", "batch", "y", "x", *_CHUNK): "w",
+        ("batch", "group", "y", "x", "n", *_CHUNK): "x",
+    },
+    "weight_stationary": {("group", "n", *_CHUNK, "batch", "y", "x"): "w"},
+    "input_stationary": {("batch", "group", "y", "x", *_CHUNK, "n"): "x"},
+}
+
+
+def _axes_are_those_of_the_operation(plan: Plan) -> Iterator[str]:
+    for step in plan.steps:
+        name = label(plan.graph, step.nodes)
+        extents = problem_of(plan.graph, step.nodes[0]).extents
+        found = {axis.name: axis.extent for axis in step.axes}
+        if found != extents or len(found) != len(step.axes):
+            yield f"{name} has the axes {found}, its operation {extents}"
+            continue
+        if step.family == "contraction":
+            if tuple(found) not in _ORDERS.get(step.dataflow, {}):
+                yield f"{name} has no loops of {step.dataflow or 'no dataflow'} in the order {', '.join(found)}"
+        elif step.dataflow or tuple(found) != tuple(extents):
+            yield f"the loops of {name} run in the order {', '.join(found)}, not {', '.join(extents)}"
+        for axis in step.axes:
+            if axis.tile < 1:
+                yield f"axis {axis.name} of {name} has a tile of {axis.tile}"
+
+
+def _operands_have_the_names_of_their_tiles(plan: Plan) -> Iterator[str]:
+    for step in plan.steps:
+        known = [name for name in problem_of(plan.graph, step.nodes[0]).layouts(step.axes) if name != "out"]
+        found = [operand.name for operand in step.operands]
+        if found != known:
+            yield f"step {step.index} loads {', '.join(found)}, its tiles are {', '.join(known)}"
+        beside = [operand.name for operand in step.reads][len(found) :]
+        wanted = [
+            f"epilogue{number}.{position}"
+            for number, group in enumerate(step.epilogue_operands)
+            for position, operand in enumerate(group)
+            if operand is not None
+        ]
+        if beside != wanted:
+            yield f"step {step.index} loads {', '.join(beside)} beside its tile, not {', '.join(wanted)}"
+
+
+def _loops_do_all_of_the_work(plan: Plan) -> Iterator[str]:
+    """The iteration space has as many points as the graph's own tables count elements and multiply-accumulates."""
+    for step in plan.steps:
+        node, problem = plan.graph.nodes[step.nodes[0]], problem_of(plan.graph, step.nodes[0])
+        outputs = math.prod(axis.extent for axis in step.axes if axis.name not in problem.reduction)
+        if outputs != node.outputs[0].elements:
+            yield f"the loops of step {step.index} visit {outputs} of {node.outputs[0].elements} elements"
+        if node.is_kernel:
+            types = [plan.graph.type_of(entry) for entry in node.inputs]
+            macs = OPS[node.name].macs(types, node.attrs, node.outputs[0])
+            points = math.prod(axis.extent for axis in step.axes)
+            if macs and macs != points:
+                yield f"the loops of step {step.index} do {points} MACs, {node.name} has {macs}"
+
+
+def _tiles_cover_the_output_once(plan: Plan) -> Iterator[str]:
+    """Along each axis of the tensor the tiles' pieces follow each other without a gap: a box is a product of pieces."""
+    for step in plan.steps:
+        shape = plan.graph.type_of(step.output).shape
+        if math.prod(shape) and not all(_coverage(problem_of(plan.graph, step.nodes[0]), step.axes, shape)):
+            yield f"the tiles of {label(plan.graph, step.nodes)} leave elements out or store them twice"
+
+
+def _coverage(problem: Problem, axes: tuple[Axis, ...], shape: tuple[int, ...]) -> Iterator[bool]:
+    """For each set of tensor axes that share loops, whether the loops' pieces cover it once."""
+    outer = [axis for axis in axes if axis.name not in problem.reduction]
+    first = {axis.name: axis.span(0) for axis in axes}
+
+    def piece(loops: tuple[Axis, ...], at: tuple[int, ...]) -> tuple[slice, ...]:
+        spans = {**first, **{axis.name: axis.span(index) for axis, index in zip(loops, at, strict=True)}}
+        return problem.box("out", axes, spans).index
+
+    origin = piece((), ())
+    moved = {axis: _moved(origin, piece((axis,), (axis.count - 1,))) for axis in outer}
+    groups: list[tuple[set[Axis], set[int]]] = []
+    for axis, along in moved.items():
+        apart = [group for group in groups if not group[1] & along]
+        joint = [group for group in groups if group[1] & along]
+        groups = [*apart, (set().union({axis}, *(g[0] for g in joint)), set().union(along, *(g[1] for g in joint)))]
+    still = set(range(len(shape))) - set().union(*moved.values())
+    yield all((origin[dim].start, origin[dim].stop) == (0, shape[dim]) for dim in still)
+    for loops, shared in groups:
+        dims, ordered = sorted(shared), tuple(axis for axis in outer if axis in loops)
+        stored = np.zeros([shape[dim] for dim in dims], np.int32)
+        for at in itertools.product(*(range(axis.count) for axis in ordered)):
+            box = piece(ordered, at)
+            stored[tuple(box[dim] for dim in dims)] += 1
+        yield bool((stored == 1).all())
+
+
+def _moved(one: tuple[slice, ...], other: tuple[slice, ...]) -> set[int]:
+    return {dim for dim, (a, b) in enumerate(zip(one, other, strict=True)) if a != b}
+
+
+def _tiles_suit_the_machine(plan: Plan) -> Iterator[str]:
+    rows, columns = plan.spec.tile.rows, plan.spec.tile.columns
+    for step in plan.steps:
+        tile = {axis.name: axis.tile for axis in step.axes}
+        problem = problem_of(plan.graph, step.nodes[0])
+        if isinstance(problem, Elementwise):
+            sides = {"elements": (math.prod(tile.values()), rows * columns)}
+        elif isinstance(problem, Softmax):
+            sides = {"outer": (tile["outer"], 1), "rows": (tile["inner"], rows), "columns": (tile["k"], columns)}
+        else:
+            across = "c" if isinstance(problem, Window) else "n"
+            sides = {"rows": (tile["y"] * tile["x"], rows), "columns": (tile[across], columns)}
+            sides |= {name: (tile[name], 1) for name in ("batch", "group") if name in tile}
+        for side, (found, limit) in sides.items():
+            if found > limit:
+                name = label(plan.graph, step.nodes)
+                yield f"a tile of {name} has {found} {side}, at most {limit} are computed at once"
+
+
+def _slots_hold_their_tiles(plan: Plan) -> Iterator[str]:
+    for step in plan.steps:
+        slots = {slot.name: slot for slot in step.slots}
+        if len(slots) != len(step.slots):
+            yield f"two slots of step {step.index} have one name"
+        for name, (tier, needed) in _needs(plan, step).items():
+            if name not in slots:
+                yield f"step {step.index} has no slot {name}"
+            elif slots[name].tier != tier:
+                yield f"slot {name} of step {step.index} is in {slots[name].tier}, the program looks for it in {tier}"
+            elif min(slots[name].parts, slots[name].copies) < 1 or slots[name].place()[1] < needed:
+                have = slots[name].nbytes
+                parts = f"{slots[name].parts} x {slots[name].copies} parts"
+                yield f"slot {name} of step {step.index} has {have} bytes in {parts} for tiles of {needed}"
+        for operand in step.reads:
+            if slots.get(operand.name) != operand.slot:
+                yield f"operand {operand.name} of step {step.index} has another slot than the step"
+
+
+def _needs(plan: Plan, step: Step) -> dict[str, tuple[str, int]]:
+    """Slot -> its tier, and the bytes of one part of one copy."""
+    graph, problem = plan.graph, problem_of(plan.graph, step.nodes[0])
+    layouts = problem.layouts(step.axes)
+    tile = {axis.name: axis.tile for axis in step.axes}
+    out = math.prod(layouts["out"].shape)
+    needs = {operand.name: ("L1", layouts[operand.name].nbytes) for operand in step.operands}
+    for node, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
+        for position, operand in enumerate(operands):
+            if operand is not None:
+                layout = aligned_operand(graph, node, position).layout(layouts["out"])
+                needs[operand.name] = "L1", layout.nbytes
+    needs["out"] = "L1", out * DTYPE_BYTES[graph.type_of(step.output).dtype]
+    needs["accumulator"] = "L0", out * DTYPE_BYTES["float32"]
+    if isinstance(problem, Contraction):
+        # The array writes whole rows of the machine's tile.
+        needs["accumulator"] = "L0", max(plan.spec.tile.rows * tile["n"], out) * DTYPE_BYTES["float32"]
+        if tile["kh"] * tile["kw"] > 1:
+            depth = tile["c"] * tile["kh"] * tile["kw"]
+            needs["patches"] = "L1", tile["y"] * tile["x"] * depth * DTYPE_BYTES[problem.x.dtype]
+        if _chunks(step) > 1 and step.dataflow != "output_stationary":
+            needs["partials"] = "L1", out * DTYPE_BYTES["float32"]
+    if isinstance(problem, Softmax):
+        needs |= {name: ("L1", tile["inner"] * DTYPE_BYTES["float32"]) for name in ("maximum", "sum")}
+    return needs
+
+
+def _slots_have_a_part_for_each_tile_kept(plan: Plan) -> Iterator[str]:
+    for step in plan.steps:
+        for name, wanted in _parts(step).items():
+            if step.slot(name).parts != wanted:
+                yield f"slot {name} of step {step.index} has {step.slot(name).parts} parts for {wanted} tiles"
+        for slot in step.slots:
+            if slot.copies > 1 and slot.name in ("accumulator", "patches", "partials", "maximum", "sum"):
+                yield f"slot {slot.name} of step {step.index} has {slot.copies} copies, the program knows one"
+
+
+def _parts(step: Step) -> dict[str, int]:
+    """How many tiles lie side by side in each slot."""
+    chunks = _chunks(step)
+    parts = {slot.name: 1 for slot in step.slots if slot.name != "partials"}
+    for operand in step.reads:
+        if operand.is_panel and step.family == "softmax":
+            parts[operand.name] = max(1, step.axis("k").count)
+        elif operand.is_panel and step.dataflow == "output_stationary":
+            parts[operand.name] = max(1, chunks)
+    if step.dataflow not in ("", "output_stationary") and chunks > 1:
+        passing = ("batch", "y", "x") if step.dataflow == "weight_stationary" else ("n",)
+        parts["partials"] = math.prod(step.axis(name).count for name in passing)
+    return parts
+
+
+def _panels_are_what_the_loops_keep(plan: Plan) -> Iterator[str]:
+    """Any operand may pass tile by tile under output stationary; under the others one has to stay."""
+    for step in plan.steps:
+        may, must = {"x"} if step.family == "softmax" else set[str](), set[str]()
+        if step.family == "contraction":
+            kept = _ORDERS[step.dataflow][tuple(axis.name for axis in step.axes)]
+            may = {kept}
+            must = may if step.dataflow != "output_stationary" else must
+        for operand in step.reads:
+            if operand.is_panel and operand.name not in may:
+                yield f"operand {operand.name} of step {step.index} is called a panel, and its loops load it each time"
+            if operand.name in must and not operand.is_panel:
+                yield f"operand {operand.name} of step {step.index} stays on the array and is not called a panel"
+
+
+def _chunks(step: Step) -> int:
+    return math.prod(axis.count for axis in step.axes if axis.name in _CHUNK)
+
+
+RULES = (
+    _axes_are_those_of_the_operation,
+    _operands_have_the_names_of_their_tiles,
+    _loops_do_all_of_the_work,
+    _tiles_suit_the_machine,
+    _tiles_cover_the_output_once,
+    _slots_hold_their_tiles,
+    _slots_have_a_part_for_each_tile_kept,
+    _panels_are_what_the_loops_keep,
+)
