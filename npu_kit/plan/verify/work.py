@@ -9,10 +9,10 @@ from npu_kit.errors import SpecError
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.plan.geometry import is_depthwise, problem_of
 from npu_kit.plan.ir import Plan
-from npu_kit.plan.steps import label
+from npu_kit.plan.steps import engine_of, label
 from npu_kit.plan.stripes import JOIN, VIEW
 
-# Engine of each operation; a depthwise conv2d goes to the vector engine.
+# Engine of each operation, written down once more; of one that is not here the planner's table is believed.
 ENGINES = {
     "matmul": "matrix",
     "conv1d": "conv",
@@ -26,8 +26,16 @@ ENGINES = {
     "gelu": "activation",
     "gelu_tanh": "activation",
     "softmax": "activation",
+    "add": "vector",
+    "subtract": "vector",
+    "multiply": "vector",
+    "divide": "vector",
+    "maximum": "vector",
+    "minimum": "vector",
+    "batch_norm": "vector",
+    "quantize": "vector",
+    "dequantize": "vector",
 }
-OTHERWISE = "vector"
 
 
 def _the_power_mode_is_one_of_the_machine(plan: Plan) -> Iterator[str]:
@@ -87,7 +95,10 @@ def _engines_can_do_their_work(plan: Plan) -> Iterator[str]:
 def _engine(graph: Graph, node: int) -> str:
     if not graph.nodes[node].is_kernel:
         return "dma"
-    return OTHERWISE if is_depthwise(graph, node) else ENGINES.get(graph.nodes[node].name, OTHERWISE)
+    if is_depthwise(graph, node):
+        return "vector"  # lane by lane
+    name = graph.nodes[node].name
+    return ENGINES[name] if name in ENGINES else engine_of(graph, node, problem_of(graph, node))
 
 
 def _operands_are_those_of_the_operation(plan: Plan) -> Iterator[str]:
