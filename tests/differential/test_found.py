@@ -46,3 +46,20 @@ def test_products_of_int32_wrap():
     check(model, Options())
     a, b = (array.astype(np.int64) for array in model.arrays)
     assert abs(int(a @ b) ** 2) > 2**53
+
+
+@pytest.mark.parametrize("is_const", [False, True], ids=["parameters", "constants"])
+@pytest.mark.parametrize("second", ["scale", "bias", "residual", "weight"])
+def test_what_a_region_computes_is_read_anew_in_each_run(second, is_const):
+    """The weight of a matmul was packed, and a bias repeated along its rows, in the first run for all later ones."""
+    shapes = {"scale": (), "bias": (5,), "residual": (1, 5), "weight": (4, 5)}
+    shape = shapes[second]
+    leaves = (Leaf((1, 4), "float32"), Leaf((4, 5), "float32", is_const=True), Leaf(shape, "float32", is_const=is_const))
+    steps = [Step("tanh", (~2,), shape, "float32")]
+    if second == "weight":
+        steps += [Step("relu", (~0,), (1, 4), "float32"), Step("matmul", (1, 0), (1, 5), "float32")]
+    else:
+        steps += [Step("matmul", (~0, ~1), (1, 5), "float32"), Step("add", (1, 0), (1, 5), "float32")]
+    model = Model(leaves, tuple(steps), (2,))
+    for bind_constants in (False, True):
+        check(model, Options(bind_constants=bind_constants))
