@@ -65,7 +65,7 @@ def _rounded(step: Step, args: list[Approximate], dtypes: list[str], arithmetic:
     unit = UNIT[arithmetic.computes_in.get(dtypes[0], "float32")]
     if arithmetic.sums_in_the_result and step.dtype in UNIT:
         unit = max(unit, UNIT[step.dtype])
-    value, error = _RULES[step.op](step, args, unit)
+    value, error = RULES[step.op](step, args, unit)
     if step.op in ("sigmoid", "tanh") and not arithmetic.keeps_small_values:
         error = error + TRANSCENDENTAL * unit
     value, error = np.broadcast_to(value, step.shape), np.broadcast_to(error, step.shape)
@@ -265,7 +265,7 @@ def _moved(function: Callable[[Step, Array], Array]) -> Rule:
     return rule
 
 
-_RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, Rule] = {
     "add": _add,
     "subtract": _subtract,
     "multiply": _multiply,
