@@ -225,15 +225,18 @@ def test_avg_pool_with_padding_as_wide_as_the_window_is_refused():
     assert "a padding of 2 is not smaller than the window of 2" in reason
 
 
-def test_avg_pool_of_integers_is_refused_and_is_no_int8_in_llvm():
+def test_avg_pool_of_integers_is_refused_on_both_sides():
     x = np.full((1, 1, 2, 2), 100, "int8")
 
     def pool(value):
         return op.nn.avg_pool2d(value, pool_size=(2, 2))
 
-    assert "needs avg_pool2d with x of float16, float32, found int8" in why_on_host(pool, x)
+    (call,) = npu_kit.partition(module_of(pool, x)).report
+    assert "needs avg_pool2d with x of float16, float32, found int8" in call.reason
     wrapped = on_llvm(pool, x)  # 4 * 100 wraps to -112, and the result is not even of the dtype that Relax declares
     assert (wrapped.item(), wrapped.dtype) == (-28, np.int64)
+    with pytest.raises(UnsupportedError, match="returns int64 where int8 is declared"):
+        npu_kit.compile(module_of(pool, x))
 
 
 def test_a_pool_moves_by_one_and_leaves_padding_out_by_default():
@@ -334,6 +337,8 @@ def test_a_float16_batch_norm_has_the_dtype_that_relax_declares_unlike_in_llvm()
     assert str(module_of(batch_norm, *arrays)["main"].ret_ty.dtype) == "float16"
     assert on_npu(batch_norm, *arrays).dtype == np.float16
     assert on_llvm(batch_norm, *arrays).dtype == np.float32
+    with pytest.raises(UnsupportedError, match="TVM returns float32 where float16 is declared"):
+        npu_kit.compile(module_of(batch_norm, *arrays), "ethos_u65_like")  # which has no float16
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------

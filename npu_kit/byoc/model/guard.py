@@ -172,11 +172,25 @@ def _check_pool(call: Any) -> str:
     return "TVM returns memory it never wrote for a window or stride of 0" if 0 in sizes else ""
 
 
+def _check_avg_pool(call: Any) -> str:
+    dtype = calls.dtype_of(call)
+    if _is_integer(call) and dtype != "int64":
+        return f"TVM wraps the sums of {dtype} and returns int64 where {dtype} is declared"
+    return _check_pool(call)
+
+
+def _check_batch_norm(call: Any) -> str:
+    is_half = calls.dtype_of(calls.result_of(call)) == "float16"
+    return "TVM returns float32 where float16 is declared" if is_half else ""
+
+
 _ON_HOST: Mapping[str, Rule] = {
     **dict.fromkeys(_DIVISIONS, _check_division),
     **dict.fromkeys(_CONVOLUTIONS, _check_convolution),
     **dict.fromkeys(("relax.quantize", "relax.dequantize"), _check_scale),
-    **{f"relax.nn.{kind}_pool{axes}d": _check_pool for kind in ("max", "avg") for axes in (1, 2, 3)},
+    **{f"relax.nn.max_pool{axes}d": _check_pool for axes in (1, 2, 3)},
+    **{f"relax.nn.avg_pool{axes}d": _check_avg_pool for axes in (1, 2, 3)},
+    "relax.nn.batch_norm": _check_batch_norm,
 }
 
 
