@@ -78,6 +78,11 @@ def test_quantize_divides_float16_by_a_float16_scale_in_float32_unlike_llvm(rng)
     found = on_npu(in_float16, x)
     assert found.tolist() == np.rint(x.astype(f4) / f4(scale)).tolist()
     assert 0 < (found != on_llvm(in_float16, x)).sum() < 100
+    x[:] = 60_000  # beyond int16 after the division
+    assert (on_npu(in_float16, x) == 32767).all()
+    assert (on_llvm(in_float16, x) < 0).all()  # 32767 is 32768 in float16
+    with pytest.raises(UnsupportedError, match="which has no 32,767: the results wrap"):
+        npu_kit.compile(module_of(in_float16, x), "ethos_u65_like")  # which has no float16
 
 
 def test_quantize_of_nan_is_the_highest_value_with_a_warning_and_infinities_saturate():

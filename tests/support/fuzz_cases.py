@@ -66,8 +66,8 @@ def draw_options(source: random.Random) -> Options:
     )
 
 
-def run_cases(cases: Iterable[Case]) -> tuple[list[Agreement], list[Failure]]:
-    """Check every case; those that TVM's LLVM build takes part in are built for it together."""
+def run_cases(cases: Iterable[Case], opt_level: int = 3) -> tuple[list[Agreement], list[Failure]]:
+    """Check every case; those that TVM's LLVM build takes part in are built for it together, at this level of LLVM."""
     agreements: list[Agreement] = []
     failures: list[Failure] = []
     waiting: list[tuple[Case, Observation]] = []
@@ -86,7 +86,7 @@ def run_cases(cases: Iterable[Case]) -> tuple[list[Agreement], list[Failure]]:
         if is_in_parity(observation):
             waiting.append((case, observation))
     try:
-        results = run_on_llvm([case.model for case, _ in waiting]) if waiting else []
+        results = run_on_llvm([case.model for case, _ in waiting], opt_level) if waiting else []
     except Exception:  # one of them: alone, each has its own
         return agreements, [*failures, *(Failure(case, e) for case, _ in waiting if (e := failure_of(case)))]
     for (case, observation), theirs in zip(waiting, results, strict=True):

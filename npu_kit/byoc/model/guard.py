@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from tvm import ir, relax, tirx
 from tvm.ir import IRModule
 
@@ -161,6 +162,13 @@ def _check_scale(call: Any) -> str:
     return f"{'; '.join(problems)}, and TVM computes garbage with it or cannot build it" if problems else ""
 
 
+def _check_quantize(call: Any) -> str:
+    dtype, computed_in = calls.dtype_of(call), {calls.dtype_of(operand) for operand in call.args[:2]}
+    if computed_in == {"float16"} and dtype in ("int16", "uint16"):
+        return f"TVM saturates a float16 in float16, which has no {np.iinfo(dtype).max:,}: the results wrap"
+    return _check_scale(call)
+
+
 def _check_convolution(call: Any) -> str:
     shape = calls.shape_of(call.args[1])
     axis = str(call.attrs.kernel_layout).find("I")
@@ -187,7 +195,8 @@ def _check_batch_norm(call: Any) -> str:
 _ON_HOST: Mapping[str, Rule] = {
     **dict.fromkeys(_DIVISIONS, _check_division),
     **dict.fromkeys(_CONVOLUTIONS, _check_convolution),
-    **dict.fromkeys(("relax.quantize", "relax.dequantize"), _check_scale),
+    "relax.quantize": _check_quantize,
+    "relax.dequantize": _check_scale,
     **{f"relax.nn.max_pool{axes}d": _check_pool for axes in (1, 2, 3)},
     **{f"relax.nn.avg_pool{axes}d": _check_avg_pool for axes in (1, 2, 3)},
     "relax.nn.batch_norm": _check_batch_norm,
