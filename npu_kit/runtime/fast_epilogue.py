@@ -81,7 +81,7 @@ class Epilogue:
         return BoundEpilogue(arrange(output, self._order), self._declared, addend, calls)
 
     def _may_copy(self, entry: Entry) -> bool:
-        """Whether a binding may keep a copy: not of what the plan computes, which later runs of the binding write anew."""
+        """Whether a binding may keep a copy: not of what the plan computes, which is another value in each run."""
         return entry.node in self._graph.arg_nodes
 
     def _seen(self, node_id: int, position: int, entry: Entry, array: Array) -> Array:

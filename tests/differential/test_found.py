@@ -54,7 +54,8 @@ def test_what_a_region_computes_is_read_anew_in_each_run(second, is_const):
     """The weight of a matmul was packed, and a bias repeated along its rows, in the first run for all later ones."""
     shapes = {"scale": (), "bias": (5,), "residual": (1, 5), "weight": (4, 5)}
     shape = shapes[second]
-    leaves = (Leaf((1, 4), "float32"), Leaf((4, 5), "float32", is_const=True), Leaf(shape, "float32", is_const=is_const))
+    second_leaf = Leaf(shape, "float32", is_const=is_const)
+    leaves = (Leaf((1, 4), "float32"), Leaf((4, 5), "float32", is_const=True), second_leaf)
     steps = [Step("tanh", (~2,), shape, "float32")]
     if second == "weight":
         steps += [Step("relu", (~0,), (1, 4), "float32"), Step("matmul", (1, 0), (1, 5), "float32")]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm.relax.backend.contrib.example_npu
 from float64_reference import KIT, LLVM, Approximate, Arithmetic, evaluate
 from llvm_oracle import run_on_llvm
 from sample_model import HOST_OPS, Array, Model
@@ -184,8 +183,8 @@ def _check_reference(model: Model, compiled: Any, found: Sequence[Array], wanted
 def _is_right_on_llvm(model: Model) -> bool:
     """Whether TVM's LLVM build computes what Relax declares.
 
-    A float16 batch norm comes out of it in float32; a quantize of float16 by a float16 scale saturates in float16, which
-    has no 32,767 and no 65,535; a convolution of no channels is left unwritten.
+    A float16 batch norm comes out of it in float32, and a quantize of float16 by a float16 scale saturates in float16,
+    which has no 32,767 and no 65,535.
     """
     for step in model.steps:
         if step.op == "batch_norm" and step.dtype == "float16":

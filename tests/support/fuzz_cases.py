@@ -25,6 +25,7 @@ from relax_models import batched_model, draw_model
 from sample_model import Model
 
 SYMBOLIC_PERCENT = 4
+DEFAULTS = Options()
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Case:
 
     name: str  # "seed:number"
     model: Model
-    options: Options = Options()
+    options: Options = DEFAULTS
     batches: tuple[int, ...] = ()
 
 

@@ -49,10 +49,10 @@ def _without_unused(model: Model) -> Model:
     steps = [i for i in range(len(model.steps)) if i in needed]
     leaves = [i for i in range(len(model.leaves)) if ~i in needed]
     places = {old: new for new, old in enumerate(steps)} | {~old: ~new for new, old in enumerate(leaves)}
-    kept = [model.leaves[i] if model.leaves[i].number is not None else replace(model.leaves[i], number=i) for i in leaves]
+    kept = [(i, model.leaves[i]) for i in leaves]
     return replace(
         model,
-        leaves=tuple(kept),
+        leaves=tuple(replace(leaf, number=i if leaf.number is None else leaf.number) for i, leaf in kept),
         steps=tuple(replace(model.steps[i], args=tuple(places[arg] for arg in model.steps[i].args)) for i in steps),
         results=tuple(places[result] for result in model.results),
     )

@@ -1,8 +1,8 @@
 """Draws valid Relax models: every operation of the kit with every attribute, alone and combined.
 
-A new operation of the kit is one entry of OPERATIONS, which draws it, and one of ``float64_reference.RULES``, which says
-what it computes. Shapes and dtypes are worked out here, from the definitions, and ``Model.module`` asserts that Relax
-infers the same.
+A new operation of the kit is one entry of OPERATIONS, which draws it, and one of ``float64_reference.RULES``, which
+says what it computes. Shapes and dtypes are worked out here, from the definitions, and ``Model.module`` asserts that
+Relax infers the same.
 """
 
 from __future__ import annotations

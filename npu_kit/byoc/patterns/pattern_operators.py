@@ -9,7 +9,6 @@ from typing import Any
 from tvm import ir
 from tvm.relax.dpl import pattern as dpl
 
-
 # Walking the kit's whole table takes longer than matching it, and a pattern, once made, never changes.
 _remembered = functools.lru_cache(maxsize=4096)
 
