@@ -19,6 +19,7 @@ from tvm import relax
 from tvm.relax import op
 
 import npu_kit
+from npu_kit.byoc.explain import NarrowSumWarning
 from npu_kit.errors import InputError, UnsupportedError
 from npu_kit.runtime.arithmetic import QuantizeWarning
 
@@ -124,11 +125,18 @@ def test_dequantize_subtracts_in_int32_and_multiplies_in_float32(dtype):
 # --- accumulators -----------------------------------------------------------------------------------------------------
 
 
-def test_int8_products_without_an_out_dtype_wrap():
+def test_int8_products_without_an_out_dtype_wrap_with_a_warning():
     a, b = np.full((1, 40), 100, "int8"), np.full((40, 1), 100, "int8")
-    assert on_npu(op.matmul, a, b).tolist() == [[-128]] == on_llvm(op.matmul, a, b).tolist() == (a @ b).tolist()
+    with pytest.warns(NarrowSumWarning, match="keeps sums of products in int8, where they wrap: out_dtype='int32'"):
+        assert on_npu(op.matmul, a, b).tolist() == [[-128]]
+    assert on_llvm(op.matmul, a, b).tolist() == [[-128]] == (a @ b).tolist()
     x, w = np.full((1, 40, 1, 1), 100, "int8"), np.full((1, 40, 1, 1), 100, "int8")
-    assert on_npu(op.nn.conv2d, x, w).item() == -128 == on_llvm(op.nn.conv2d, x, w).item()
+    with pytest.warns(NarrowSumWarning):
+        assert on_npu(op.nn.conv2d, x, w).item() == -128
+    assert on_llvm(op.nn.conv2d, x, w).item() == -128
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert on_npu(lambda x, y: op.matmul(x, y, out_dtype="int32"), a, b).item() == 400_000
 
 
 def test_uint8_by_int8_needs_an_out_dtype_and_is_exact_in_int32():
@@ -270,10 +278,12 @@ def test_max_pool_propagates_nan_where_llvm_depends_on_the_order():
     assert on_llvm(pool, x).item() == 3
 
 
-def test_a_window_of_0_is_refused():
-    module = module_of(lambda x: op.nn.max_pool2d(x, pool_size=(0, 0)), np.ones((1, 1, 4, 4), f4))
+def test_a_window_of_0_is_refused_and_a_stride_of_0_is_no_model_of_relax():
+    x = np.ones((1, 1, 4, 4), f4)
     with pytest.raises(UnsupportedError, match="a window or stride of 0"):
-        npu_kit.compile(module)
+        npu_kit.compile(module_of(lambda value: op.nn.max_pool2d(value, pool_size=(0, 0)), x))
+    with pytest.raises(Exception, match="Divide by zero"):
+        module_of(lambda value: op.nn.max_pool2d(value, pool_size=(2, 2), strides=(0, 0)), x)
 
 
 @pytest.mark.parametrize(

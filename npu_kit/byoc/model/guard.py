@@ -170,12 +170,18 @@ def _check_quantize(call: Any) -> str:
 
 
 def _check_convolution(call: Any) -> str:
+    layout, out_layout = str(call.attrs.data_layout), str(call.attrs.out_layout)
+    if not layout.isalpha() or out_layout not in ("", layout):
+        return f"TVM cannot build {layout} to {out_layout or layout}, only plain layouts, and the same for the result"
     shape = calls.shape_of(call.args[1])
     axis = str(call.attrs.kernel_layout).find("I")
     return "TVM leaves the result of 0 input channels unwritten" if shape and shape[axis] == 0 else ""
 
 
 def _check_pool(call: Any) -> str:
+    layout, out_layout = str(call.attrs.layout), str(call.attrs.out_layout)
+    if out_layout not in ("", layout):
+        return f"TVM cannot build {layout} to {out_layout}, only the same layout for the result"
     sizes = [int(size) for size in (*call.attrs.pool_size, *call.attrs.strides)]
     return "TVM returns memory it never wrote for a window or stride of 0" if 0 in sizes else ""
 
