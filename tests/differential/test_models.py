@@ -23,7 +23,7 @@ from sample_model import HOST_OPS, Leaf, Model, Step
 
 from npu_kit.graph.ops import OPS
 
-CASES = 160
+CASES = 100
 
 
 def test_every_operation_of_the_kit_is_drawn_and_has_a_definition_in_float64():
