@@ -25,6 +25,9 @@ from npu_kit.graph.ops import OPS
 
 CASES = 100
 
+# NaN in a quantize, and int8 products that wrap, are drawn on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
 
 def test_every_operation_of_the_kit_is_drawn_and_has_a_definition_in_float64():
     assert set(OPERATIONS) == set(OPS)
