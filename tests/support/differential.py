@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
 
 import npu_kit
 from npu_kit.errors import NpuKitError
+from npu_kit.hw.presets import load_spec
+from npu_kit.hw.spec import NpuSpec
 from npu_kit.runtime.reference import run_graph
 
 
@@ -26,12 +29,12 @@ class Options:
     merge: str = "safe"
     mode: str = "fast"
     tile: int | tuple[int, int] | None = None
-    spec: str = "example"
+    spec: str = "example"  # a preset, or "small": the example with little memory, where things are spilled or refused
     has_upstream_patterns: bool = False
 
     @property
     def may_refuse(self) -> bool:
-        """Upstream's patterns take all that they match, and not every machine has every dtype."""
+        """Upstream's patterns take all that they match, and not every machine has each dtype, or the memory."""
         return self.has_upstream_patterns or self.spec != "example"
 
 
@@ -78,7 +81,7 @@ def observe(model: Model, options: Options) -> Observation | None:
     try:
         compiled = npu_kit.compile(
             model.module(),
-            options.spec,
+            _small_machine() if options.spec == "small" else options.spec,
             patterns=get_patterns_with_prefix("example_npu") if options.has_upstream_patterns else None,
             merge=options.merge,
             bind_constants=options.bind_constants,
@@ -104,6 +107,11 @@ def observe(model: Model, options: Options) -> Observation | None:
         _check_reference(model, compiled, found, wanted)
     _check_runs(model, compiled, found, arithmetic)
     return Observation(model, found, wanted, len(report.on_npu))
+
+
+@functools.cache
+def _small_machine() -> NpuSpec:
+    return load_spec("example").replace(capacity_bytes={"L1": 16 * 1024, "L2": 32 * 1024})
 
 
 def is_in_parity(observation: Observation) -> bool:

@@ -62,7 +62,7 @@ def draw_options(source: random.Random) -> Options:
         merge=source.choice(("safe", "safe", "never")),
         mode="step" if source.random() < 0.1 else "fast",
         tile=source.choice((*[None] * 6, 8, 16, (8, 32))),
-        spec=source.choice((*["example"] * 47, "ethos_u65_like", "nvdla_like", "tpu_v1_like")),
+        spec=source.choice((*["example"] * 42, *["small"] * 5, "ethos_u65_like", "nvdla_like", "tpu_v1_like")),
         has_upstream_patterns=source.random() < 0.1,
     )
 
