@@ -64,3 +64,16 @@ def test_what_a_region_computes_is_read_anew_in_each_run(second, is_const):
     model = Model(leaves, tuple(steps), (2,))
     for bind_constants in (False, True):
         check(model, Options(bind_constants=bind_constants))
+
+
+@pytest.mark.parametrize("options", MODES, ids=lambda options: options.mode)
+@pytest.mark.parametrize("groups", [1, 4], ids=["dense", "depthwise"])
+@pytest.mark.parametrize("padding", [(1, 5, 1, 0), (5, 0, 1, 1), (5, 5, 0, 0)], ids=str)
+def test_windows_that_see_padding_alone(padding, groups, options):
+    """A block of output columns whose windows see no data raised: an array of size 0 has no shape to be worked out."""
+    attrs = {"strides": (2, 2), "padding": padding, "dilation": (1, 1), "groups": groups}
+    layouts = {"data_layout": "NCHW", "kernel_layout": "OIHW"}
+    top, left, bottom, right = padding
+    size = [(1 + before + after - taps) // 2 + 1 for before, after, taps in ((top, bottom, 3), (left, right, 2))]
+    leaves = (Leaf((1, 4, 1, 1), "float32"), Leaf((4, 4 // groups, 3, 2), "float32"))
+    check(Model(leaves, (Step("conv2d", (~0, ~1), (1, 4, *size), "float32", attrs | layouts),), (0,)), options)
