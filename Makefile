@@ -55,12 +55,12 @@ lessons: $(VENV)/.stamp-dev ## Build notebooks/ from lessons/ (overwrites the no
 	$(BIN)/python scripts/build_lessons.py
 	$(BIN)/python scripts/build_pictures.py
 
-conformance: $(VENV)/.stamp-dev ## Hold the kit against every case of the onnx package (about five minutes)
+conformance: $(VENV)/.stamp-dev ## Hold the kit against every case of the onnx package (some minutes)
 	$(BIN)/python scripts/conformance.py
 
-# How many models to draw, and from which seed: FUZZ_ARGS="--models 2000 --seed 7".
+# How many models to draw, and from which seed: FUZZ_ARGS="--cases 20000 --seed 7"; one again: FUZZ_ARGS="--only 7:123".
 FUZZ_ARGS ?=
-fuzz: $(VENV)/.stamp-dev ## Draw random models and hold the kit against TVM and float64 (FUZZ_ARGS="--models 2000")
+fuzz: $(VENV)/.stamp-dev ## Draw random models and hold the kit against TVM and float64 (FUZZ_ARGS="--cases 20000")
 	$(BIN)/python scripts/fuzz.py $(FUZZ_ARGS)
 
 bench: $(VENV)/.stamp-dev ## Time planning, running and compiling on this machine

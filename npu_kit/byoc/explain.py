@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,14 +10,20 @@ from typing import Any
 from tvm import ir
 from tvm.ir import IRModule
 
-from npu_kit.byoc.model.calls import describe_type, relax_name, span_label
+from npu_kit.byoc.model.calls import describe_type, dtype_of, relax_name, span_label
 from npu_kit.byoc.model.walk import composites_of, model_functions, region_functions, walk_calls
 from npu_kit.byoc.patterns.pattern_operators import named_operators
 from npu_kit.byoc.patterns.watch import Recorder
 from npu_kit.byoc.report import CallReport, Refusal, Region, Report, decisive
+from npu_kit.graph.shapes import FLOATS
 
 # Refusals of longer patterns that are worth a word where a shorter one was taken: the others only say "another kind".
 _SURPRISES = ("leak", "cycle", "memory", "dtype")
+_SUMS = ("relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d")
+
+
+class NarrowSumWarning(RuntimeWarning):
+    """Products of integers are summed in int32, and the model keeps fewer bits of the sums, as TVM's LLVM code does."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +62,23 @@ def explain(
         names = tuple(composite for composite, _ in composites)
         regions.append(Region(label, symbol, function, names, tuple(sorted(indices))))
     named = frozenset().union(*(named_operators(pattern.pattern) for pattern in patterns))
-    rows = []
+    rows, losses = [], []
     for _, function in model_functions(prepared):
         for call, bound in walk_calls(function):
             span = span_label(call)
             rows.append(_row(call, bound, span, places.get(span), recorder.of(span), named))
-    return Report(tuple(rows), tuple(_notes(rows))), tuple(regions)
+            losses += _lost_bits(call, rows[-1])
+    for loss in losses:
+        warnings.warn(loss, NarrowSumWarning, stacklevel=3)
+    return Report(tuple(rows), (*_notes(rows), *losses)), tuple(regions)
+
+
+def _lost_bits(call: Any, row: CallReport) -> list[str]:
+    """One sentence where sums of integers are kept in a dtype as narrow as the factors'."""
+    dtype = dtype_of(call)
+    if not row.is_on_npu or row.op not in _SUMS or dtype in (*FLOATS, "int32"):
+        return []
+    return [f"{row.op} {row.name} keeps sums of products in {dtype}, where they wrap: out_dtype='int32' does not."]
 
 
 def _row(call: Any, bound: Any, span: str, place: _Place | None, refusals: Any, named: frozenset[str]) -> CallReport:

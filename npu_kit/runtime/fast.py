@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -57,7 +57,8 @@ class FastPlan:
         self.constants = tuple(constants)
         self._plan, self._owner = plan, homes(graph)
         self._lanes = threads_allowed() if threads is None else threads
-        self._unchanging = set(map(Entry, graph.constants)) if constants else set[Entry]()
+        self._known = set(map(Entry, graph.constants)) if constants else set[Entry]()
+        self._unchanging = self._computed_of(self._known)
         self._batches = {batch[0]: batch for batch in batches(plan)}  # by their first step
         self.steps = [plan.steps[first] for first in self._batches]  # the first of each batch, in order
         self._runs = {
@@ -140,6 +141,14 @@ class FastPlan:
             self._counters = tuple(count_step(graph, s, problem_of(graph, s.nodes[0]), cost) for s in plan.steps)
         return self._counters
 
+    def _computed_of(self, constants: Set[Entry]) -> set[Entry]:
+        """The constants, and what is computed of nothing else: dequantized weights are the same in every run, too."""
+        found = set(constants)
+        for step in self._plan.steps:
+            if all(self._owner[operand.entry] in found for operand in step.reads):
+                found.add(step.output)
+        return found
+
     def _touched(self, batch: Sequence[int]) -> set[Entry]:
         """The entries whose memory a batch reads or writes."""
         steps = [self._plan.steps[index] for index in batch]
@@ -147,11 +156,14 @@ class FastPlan:
         return {self._owner[entry] for entry in entries}
 
     def _is_inner(self, batch: Sequence[int]) -> bool:
-        """Whether a batch's arrays are the same in every run, and what is packed of them, too."""
+        """Whether a batch's arrays are the same in every run, and so is what a binding copies out of them."""
         step = self._plan.steps[batch[0]]
-        packed = {self._owner[operand.entry] for operand in step.reads[1:]}
-        is_known = self._touched(batch) <= self._unchanging | set(self._lives)
-        return is_known and not packed & self._inputs and step.family != "copy"
+        is_packed = step.family in ("contraction", "window")
+        weights = {self._owner[operand.entry] for operand in step.operands[1:]} if is_packed else set[Entry]()
+        others = {self._owner[operand.entry] for operand in step.reads[1:]}
+        is_known = self._touched(batch) <= self._known | set(self._lives)
+        # Weights are packed when they are bound, and biases repeated, so neither may be different in the next run.
+        return is_known and weights <= self._unchanging and not others & self._inputs and step.family != "copy"
 
     def _bind(
         self, batch: Sequence[int], tensors: Mapping[Entry, Array], output: Array, lanes: Sequence[Scratch]

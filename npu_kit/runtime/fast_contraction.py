@@ -131,7 +131,7 @@ class FastContraction:
             which = int(np.ravel_multi_index([one.start for one in batch], self._problem.batch_shape))
         patches = Patches(self._shapes, block.tiles, scratch.arrays(self._shapes.of(block.tiles)))
         data = images[block.source]
-        yield from patches.load(data.reshape(-1, *data.shape[-3:]), block.target)
+        yield from patches.load(data.reshape(math.prod(data.shape[:-3]), *data.shape[-3:]), block.target)
         yield from patches.clear_unused_rows()
         yield from self._sum(patches, weights[which])
         yield from patches.unpack(patches.sums if self._dtype == self._out_dtype else patches.total)

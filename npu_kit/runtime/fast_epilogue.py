@@ -65,7 +65,7 @@ class Epilogue:
         calls = []
         for node_id, operands in zip(self._step.nodes[1:], self._step.epilogue_operands, strict=True):
             seen = [
-                None if operand is None else self._seen(node_id, position, tensors[operand.entry])
+                None if operand is None else self._seen(node_id, position, operand.entry, tensors[operand.entry])
                 for position, operand in enumerate(operands)
             ]
             calls.append((self._graph.nodes[node_id], seen))
@@ -74,12 +74,17 @@ class Epilogue:
             addend = np.zeros((), np.float32)
             if calls and self._declared == "float32" and calls[0][0].name == "add":
                 (bias,) = (operand for operand in calls[0][1] if operand is not None)
-                if math.prod(bias.shape[:-2]) == 1:
+                (entry,) = (one.entry for one in self._step.epilogue_operands[0] if one is not None)
+                if math.prod(bias.shape[:-2]) == 1 and self._may_copy(entry):
                     addend = bias + addend
                     del calls[0]
         return BoundEpilogue(arrange(output, self._order), self._declared, addend, calls)
 
-    def _seen(self, node_id: int, position: int, array: Array) -> Array:
+    def _may_copy(self, entry: Entry) -> bool:
+        """Whether a binding may keep a copy: not of what the plan computes, which is another value in each run."""
+        return entry.node in self._graph.arg_nodes
+
+    def _seen(self, node_id: int, position: int, entry: Entry, array: Array) -> Array:
         """An operand in working axes, one element long along those it is broadcast over."""
         along = aligned_operand(self._graph, node_id, position).along
         sizes = [array.shape[axis] if axis >= 0 else 1 for axis in along]
@@ -87,7 +92,8 @@ class Epilogue:
             sizes[0] = array.shape[0]  # one for each image of a batch of steps
         seen = arrange(array.reshape(sizes), self._order)
         shape = [self._graph.nodes[node_id].outputs[0].shape[axis] if axis is not None else 1 for axis in self._order]
-        if len(shape) > 1 and seen.size == shape[-1] and shape[-2] * shape[-1] <= ROW_ELEMENTS:
+        is_row = len(shape) > 1 and seen.size == shape[-1] and shape[-2] * shape[-1] <= ROW_ELEMENTS
+        if is_row and self._may_copy(entry):
             # Beside each other along a row of the output: NumPy then walks the row in one loop.
             seen = np.broadcast_to(seen, (*seen.shape[:-2], *shape[-2:])).copy()
         return seen

@@ -36,6 +36,9 @@ REFUSED = {
     "divide_by_a_constant_0": "divided by a constant 0",
     "a_convolution_of_no_channels_on_the_host": "0 input channels",
     "a_pool_without_a_window": "a window or stride of 0",
+    "a_convolution_to_another_layout": "cannot build NCHW to NHWC",
+    "a_convolution_in_a_packed_layout": "cannot build NCHW4c to NCHW4c",
+    "a_pool_to_another_layout": "cannot build NCHW to NHWC",
     "a_library_cut_short": "and its manifest says",
     "nested_5000_deep": "5,000 deep",
 }

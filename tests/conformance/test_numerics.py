@@ -19,6 +19,7 @@ from tvm import relax
 from tvm.relax import op
 
 import npu_kit
+from npu_kit.byoc.explain import NarrowSumWarning
 from npu_kit.errors import InputError, UnsupportedError
 from npu_kit.runtime.arithmetic import QuantizeWarning
 
@@ -78,6 +79,11 @@ def test_quantize_divides_float16_by_a_float16_scale_in_float32_unlike_llvm(rng)
     found = on_npu(in_float16, x)
     assert found.tolist() == np.rint(x.astype(f4) / f4(scale)).tolist()
     assert 0 < (found != on_llvm(in_float16, x)).sum() < 100
+    x[:] = 60_000  # beyond int16 after the division
+    assert (on_npu(in_float16, x) == 32767).all()
+    assert (on_llvm(in_float16, x) < 0).all()  # 32767 is 32768 in float16
+    with pytest.raises(UnsupportedError, match="which has no 32,767: the results wrap"):
+        npu_kit.compile(module_of(in_float16, x), "ethos_u65_like")  # which has no float16
 
 
 def test_quantize_of_nan_is_the_highest_value_with_a_warning_and_infinities_saturate():
@@ -119,11 +125,18 @@ def test_dequantize_subtracts_in_int32_and_multiplies_in_float32(dtype):
 # --- accumulators -----------------------------------------------------------------------------------------------------
 
 
-def test_int8_products_without_an_out_dtype_wrap():
+def test_int8_products_without_an_out_dtype_wrap_with_a_warning():
     a, b = np.full((1, 40), 100, "int8"), np.full((40, 1), 100, "int8")
-    assert on_npu(op.matmul, a, b).tolist() == [[-128]] == on_llvm(op.matmul, a, b).tolist() == (a @ b).tolist()
+    with pytest.warns(NarrowSumWarning, match="keeps sums of products in int8, where they wrap: out_dtype='int32'"):
+        assert on_npu(op.matmul, a, b).tolist() == [[-128]]
+    assert on_llvm(op.matmul, a, b).tolist() == [[-128]] == (a @ b).tolist()
     x, w = np.full((1, 40, 1, 1), 100, "int8"), np.full((1, 40, 1, 1), 100, "int8")
-    assert on_npu(op.nn.conv2d, x, w).item() == -128 == on_llvm(op.nn.conv2d, x, w).item()
+    with pytest.warns(NarrowSumWarning):
+        assert on_npu(op.nn.conv2d, x, w).item() == -128
+    assert on_llvm(op.nn.conv2d, x, w).item() == -128
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert on_npu(lambda x, y: op.matmul(x, y, out_dtype="int32"), a, b).item() == 400_000
 
 
 def test_uint8_by_int8_needs_an_out_dtype_and_is_exact_in_int32():
@@ -225,15 +238,18 @@ def test_avg_pool_with_padding_as_wide_as_the_window_is_refused():
     assert "a padding of 2 is not smaller than the window of 2" in reason
 
 
-def test_avg_pool_of_integers_is_refused_and_is_no_int8_in_llvm():
+def test_avg_pool_of_integers_is_refused_on_both_sides():
     x = np.full((1, 1, 2, 2), 100, "int8")
 
     def pool(value):
         return op.nn.avg_pool2d(value, pool_size=(2, 2))
 
-    assert "needs avg_pool2d with x of float16, float32, found int8" in why_on_host(pool, x)
+    (call,) = npu_kit.partition(module_of(pool, x)).report
+    assert "needs avg_pool2d with x of float16, float32, found int8" in call.reason
     wrapped = on_llvm(pool, x)  # 4 * 100 wraps to -112, and the result is not even of the dtype that Relax declares
     assert (wrapped.item(), wrapped.dtype) == (-28, np.int64)
+    with pytest.raises(UnsupportedError, match="returns int64 where int8 is declared"):
+        npu_kit.compile(module_of(pool, x))
 
 
 def test_a_pool_moves_by_one_and_leaves_padding_out_by_default():
@@ -262,10 +278,12 @@ def test_max_pool_propagates_nan_where_llvm_depends_on_the_order():
     assert on_llvm(pool, x).item() == 3
 
 
-def test_a_window_of_0_is_refused():
-    module = module_of(lambda x: op.nn.max_pool2d(x, pool_size=(0, 0)), np.ones((1, 1, 4, 4), f4))
+def test_a_window_of_0_is_refused_and_a_stride_of_0_is_no_model_of_relax():
+    x = np.ones((1, 1, 4, 4), f4)
     with pytest.raises(UnsupportedError, match="a window or stride of 0"):
-        npu_kit.compile(module)
+        npu_kit.compile(module_of(lambda value: op.nn.max_pool2d(value, pool_size=(0, 0)), x))
+    with pytest.raises(Exception, match="Divide by zero"):
+        module_of(lambda value: op.nn.max_pool2d(value, pool_size=(2, 2), strides=(0, 0)), x)
 
 
 @pytest.mark.parametrize(
@@ -334,6 +352,8 @@ def test_a_float16_batch_norm_has_the_dtype_that_relax_declares_unlike_in_llvm()
     assert str(module_of(batch_norm, *arrays)["main"].ret_ty.dtype) == "float16"
     assert on_npu(batch_norm, *arrays).dtype == np.float16
     assert on_llvm(batch_norm, *arrays).dtype == np.float32
+    with pytest.raises(UnsupportedError, match="TVM returns float32 where float16 is declared"):
+        npu_kit.compile(module_of(batch_norm, *arrays), "ethos_u65_like")  # which has no float16
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------

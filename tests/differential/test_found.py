@@ -46,3 +46,34 @@ def test_products_of_int32_wrap():
     check(model, Options())
     a, b = (array.astype(np.int64) for array in model.arrays)
     assert abs(int(a @ b) ** 2) > 2**53
+
+
+@pytest.mark.parametrize("is_const", [False, True], ids=["parameters", "constants"])
+@pytest.mark.parametrize("second", ["scale", "bias", "residual", "weight"])
+def test_what_a_region_computes_is_read_anew_in_each_run(second, is_const):
+    """The weight of a matmul was packed, and a bias repeated along its rows, in the first run for all later ones."""
+    shapes = {"scale": (), "bias": (5,), "residual": (1, 5), "weight": (4, 5)}
+    shape = shapes[second]
+    second_leaf = Leaf(shape, "float32", is_const=is_const)
+    leaves = (Leaf((1, 4), "float32"), Leaf((4, 5), "float32", is_const=True), second_leaf)
+    steps = [Step("tanh", (~2,), shape, "float32")]
+    if second == "weight":
+        steps += [Step("relu", (~0,), (1, 4), "float32"), Step("matmul", (1, 0), (1, 5), "float32")]
+    else:
+        steps += [Step("matmul", (~0, ~1), (1, 5), "float32"), Step("add", (1, 0), (1, 5), "float32")]
+    model = Model(leaves, tuple(steps), (2,))
+    for bind_constants in (False, True):
+        check(model, Options(bind_constants=bind_constants))
+
+
+@pytest.mark.parametrize("options", MODES, ids=lambda options: options.mode)
+@pytest.mark.parametrize("groups", [1, 4], ids=["dense", "depthwise"])
+@pytest.mark.parametrize("padding", [(1, 5, 1, 0), (5, 0, 1, 1), (5, 5, 0, 0)], ids=str)
+def test_windows_that_see_padding_alone(padding, groups, options):
+    """A block of output columns whose windows see no data raised: an array of size 0 has no shape to be worked out."""
+    attrs = {"strides": (2, 2), "padding": padding, "dilation": (1, 1), "groups": groups}
+    layouts = {"data_layout": "NCHW", "kernel_layout": "OIHW"}
+    top, left, bottom, right = padding
+    size = [(1 + before + after - taps) // 2 + 1 for before, after, taps in ((top, bottom, 3), (left, right, 2))]
+    leaves = (Leaf((1, 4, 1, 1), "float32"), Leaf((4, 4 // groups, 3, 2), "float32"))
+    check(Model(leaves, (Step("conv2d", (~0, ~1), (1, 4, *size), "float32", attrs | layouts),), (0,)), options)

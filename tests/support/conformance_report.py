@@ -28,6 +28,9 @@ RANK = {outcome: rank for rank, outcome in enumerate(OUTCOMES)} | {
 }
 
 
+OFFLOADED = ("right", "right in part")
+
+
 def is_worse(outcome: str, expected: str | None) -> bool:
     """Whether a case slipped; a case that nobody has seen before cannot."""
     return expected is not None and RANK[outcome] < RANK[expected]
@@ -42,6 +45,7 @@ class Row:
     outcome: str
     npu_calls: int
     calls: int
+    kit_calls: int
     reason: str
 
     @property
@@ -92,6 +96,8 @@ def report(rows: Sequence[Row]) -> str:
         versions=" and ".join(f"{package} {number}" for package, number in _versions().items()),
         suites=_table(["suite", *reversed(OUTCOMES), "all"], _suite_rows(rows)),
         outcomes="\n".join(f"- **{outcome}**: {meaning}." for outcome, meaning in reversed(OUTCOMES.items())),
+        kit=_table(["suite", "cases", "right", "on the host"], _kit_rows(rows)),
+        left=_table(["on the host, because", "cases"], _left_rows(rows)),
         networks=_table(["network", "calls", "on the NPU", "outcome", "why not whole"], map(_network_row, networks)),
         **{place: _table(_OP_HEADINGS, lines) for place, lines in groups.items()},
     )
@@ -106,13 +112,23 @@ code and builds, and the results are compared in dtype, shape and values, with t
 constants runs twice, with `bind_constants` off and on. Where the importer needs a shape, axes or bounds that a case
 passes as inputs, they are made constants, as models in files have them.
 
-`make conformance` runs all cases and fails if one ends worse than here; `make test` does not, for its length.
+`make test` runs what is right with something on the NPU, each network once among it; `make conformance` runs all cases.
+Both fail if a case ends worse than here.
 
 ## Outcomes
 
 {suites}
 
 {outcomes}
+
+## Cases with an operation of the kit
+
+Of the cases that TVM's importer reads and TVM's own build computes right, those of which a call is one of the kit's
+operations. Right counts only what ran on the NPU, at least in part.
+
+{kit}
+
+{left}
 
 ## Networks
 
@@ -162,6 +178,26 @@ def _suite_rows(rows: Sequence[Row]) -> list[list[str]]:
         count = Counter(row.outcome for row in rows if row.suite == suite)
         lines.append([suite, *(str(count[outcome]) for outcome in reversed(OUTCOMES)), str(count.total())])
     return lines
+
+
+def _kit_rows(rows: Sequence[Row]) -> list[list[str]]:
+    lines, right, host = [], Counter[str](), Counter[str]()
+    for row in rows:
+        right[row.suite] += row.outcome in OFFLOADED
+        host[row.suite] += is_left(row)
+    for suite in dict.fromkeys(row.suite for row in rows):
+        lines.append([suite, *map(str, (right[suite] + host[suite], right[suite], host[suite]))])
+    return [*lines, ["all", *map(str, (right.total() + host.total(), right.total(), host.total()))]]
+
+
+def _left_rows(rows: Sequence[Row]) -> list[list[str]]:
+    why = Counter(row.reason.split("; ")[0] for row in rows if is_left(row))
+    return [[_text(reason), str(count)] for reason, count in why.most_common()]
+
+
+def is_left(row: Row) -> bool:
+    """Whether a case has an operation of the kit and is right, but nothing of it ran on the NPU."""
+    return row.outcome == "right on the host" and row.kit_calls > 0
 
 
 def _text(reason: str) -> str:

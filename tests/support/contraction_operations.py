@@ -20,7 +20,7 @@ def _matmul(d: Draft, x: Value | None) -> Value | None:
     if d.chance(10) and len(shape) <= 3:
         batch = [d.integer(1, 3), *([1] * len(shape[:-2]))]
     batches = broadcast(shape[:-2], tuple(batch))
-    free = () if d.chance(15) and not batch else (d.integer(1, 70),)
+    free = () if d.chance(15) and not batch else (0 if d.chance(2) else d.size(70),)
     is_left = len(shape) == 1 or d.chance(75)
     depth = shape[-1] if is_left else shape[-2]
     other_shape = (*batch, depth, *free) if is_left else (*batch, *free, depth)
@@ -35,8 +35,9 @@ def _matmul(d: Draft, x: Value | None) -> Value | None:
 def _matrix(d: Draft) -> Shape:
     """1-D to 4-D; sometimes with nothing to sum, or with several chunks of it."""
     rank = d.choose((1, 2, 2, 2, 3, 4))
-    depth = d.integer(1, 70) if d.chance(70) else d.choose((0, 300, 600))
-    return (*(d.integer(1, 3) for _ in range(rank - 2)), *([d.integer(1, 70)] * (rank > 1)), depth)
+    depth = d.size(70) if d.chance(80) else d.choose((0, 300, 600))
+    rows = 0 if d.chance(2) else d.size(70)
+    return (*(d.integer(1, 3) for _ in range(rank - 2)), *([rows] * (rank > 1)), depth)
 
 
 def _product_dtypes(d: Draft, dtype: str) -> tuple[str, str]:
@@ -51,15 +52,19 @@ def _divisors(number: int) -> list[int]:
     return [1, *(k for k in range(1, number + 1) if number % k == 0), number]
 
 
-def _window(d: Draft, size: int, largest: int) -> tuple[int, int, int, int, int]:
-    """Taps, dilation, padding on both sides and stride along one axis of ``size`` elements; a window always fits."""
-    taps = d.integer(1, largest)
-    before, after = (d.integer(0, taps - 1) if d.chance(50) else 0 for _ in range(2))
+def _window(d: Draft, size: int, most_padding: int) -> tuple[int, int, int, int, int]:
+    """Taps, dilation, padding on both sides and stride along one axis of ``size`` elements; a window always fits.
+
+    Padding is at most the taps and ``most_padding``: -1 where a window must never see padding alone.
+    """
+    taps = d.size(6)
+    before, after = (d.integer(0, max(0, taps + most_padding)) if d.chance(50) else 0 for _ in range(2))
     dilation = d.integer(1, 3) if d.chance(30) else 1
     while dilation > 1 and dilation * (taps - 1) + 1 > size + before + after:
         dilation -= 1
-    taps = min(taps, size + before + after)
-    return taps, dilation, before, after, d.integer(1, 3)
+    if taps > size + before + after:
+        return size, 1, 0, 0, d.integer(1, 3)
+    return taps, dilation, before, after, d.integer(1, 4 if d.chance(20) else 2)
 
 
 def _count(size: int, window: tuple[int, int, int, int, int], ceil_mode: bool = False) -> int:
@@ -85,8 +90,8 @@ def _convolution(letters: str) -> Apply:
         layout, kernel_layout = d.choose(data_layouts), d.choose(kernel_layouts)
         size = dict(zip(layout, shape, strict=True))
         groups = d.choose(_divisors(size["C"])) if d.chance(50) else 1
-        filters = groups * (d.integer(1, max(1, 24 // groups)) if d.chance(80) else 1)
-        windows = {letter: _window(d, size[letter], 4) for letter in letters}
+        filters = groups * (d.size(max(1, 24 // groups)) if d.chance(80) else 1)
+        windows = {letter: _window(d, size[letter], 1 if d.chance(10) else -1) for letter in letters}
         kernel = {"O": filters, "I": size["C"] // groups, **{letter: w[0] for letter, w in windows.items()}}
         out = {"N": size["N"], "C": filters, **{letter: _count(size[letter], w) for letter, w in windows.items()}}
         if math.prod(out.values()) * math.prod(kernel.values()) > MAX_MACS * filters:
@@ -117,9 +122,7 @@ def _pool(op: str, dtypes: Sequence[str]) -> Apply:
             return None
         layout, ceil_mode = d.choose(("NCHW", "NHWC")), d.chance(50)
         size = dict(zip(layout, shape, strict=True))
-        windows = {letter: _window(d, size[letter], 4) for letter in "HW"}
-        if any(pad >= w[0] for w in windows.values() for pad in w[2:4]):
-            return None
+        windows = {letter: _window(d, size[letter], -1) for letter in "HW"}
         out = size | {letter: _count(size[letter], w, ceil_mode) for letter, w in windows.items()}
         return d.step(
             op,

@@ -120,6 +120,22 @@ def a_pool_without_a_window() -> Any:
     return npu_kit.compile(module_of(lambda x: op.nn.avg_pool2d(x, pool_size=(0, 0)), np.ones((1, 1, 4, 4), "float32")))
 
 
+def a_convolution_to_another_layout() -> Any:
+    x, w = np.ones((1, 3, 4, 4), "float32"), np.ones((2, 3, 3, 3), "float32")
+    return npu_kit.compile(module_of(lambda *args: op.nn.conv2d(*args, out_layout="NHWC"), x, w))
+
+
+def a_convolution_in_a_packed_layout() -> Any:
+    x, w = np.ones((1, 2, 5, 5, 4), "float32"), np.ones((1, 2, 3, 3, 4, 4), "float32")
+    layouts = {"data_layout": "NCHW4c", "kernel_layout": "OIHW4i4o"}
+    return npu_kit.compile(module_of(lambda *args: op.nn.conv2d(*args, **layouts), x, w))
+
+
+def a_pool_to_another_layout() -> Any:
+    x = np.ones((1, 3, 4, 4), "float32")
+    return npu_kit.compile(module_of(lambda a: op.nn.max_pool2d(a, pool_size=(2, 2), out_layout="NHWC"), x))
+
+
 def a_library_cut_short() -> Any:
     with tempfile.TemporaryDirectory() as folder:
         path = npu_kit.compile(module_of(op.nn.relu, INT32)).export(Path(folder) / "model.so")
@@ -177,6 +193,9 @@ ATTEMPTS: dict[str, Callable[[], Any]] = {
         a_convolution_of_no_channels,
         a_convolution_of_no_channels_on_the_host,
         a_pool_without_a_window,
+        a_convolution_to_another_layout,
+        a_convolution_in_a_packed_layout,
+        a_pool_to_another_layout,
         a_library_cut_short,
         a_damaged_graph,
         threads_that_share_a_model,

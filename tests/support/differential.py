@@ -1,22 +1,23 @@
-"""Runs a sample model on the kit, on TVM's LLVM build and in float64, and compares the three."""
+"""Runs sample models on the kit, on TVM's LLVM build and in float64, and compares the three."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm
-import tvm.relax.backend.contrib.example_npu
 from float64_reference import KIT, LLVM, Approximate, Arithmetic, evaluate
+from llvm_oracle import run_on_llvm
 from sample_model import HOST_OPS, Array, Model
-from tvm import relax
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
 
 import npu_kit
 from npu_kit.errors import NpuKitError
+from npu_kit.hw.presets import load_spec
+from npu_kit.hw.spec import NpuSpec
 from npu_kit.runtime.reference import run_graph
 
 
@@ -28,7 +29,13 @@ class Options:
     merge: str = "safe"
     mode: str = "fast"
     tile: int | tuple[int, int] | None = None
+    spec: str = "example"  # a preset, or "small": the example with little memory, where things are spilled or refused
     has_upstream_patterns: bool = False
+
+    @property
+    def may_refuse(self) -> bool:
+        """Upstream's patterns take all that they match, and not every machine has each dtype, or the memory."""
+        return self.has_upstream_patterns or self.spec != "example"
 
 
 @dataclass(frozen=True)
@@ -45,48 +52,103 @@ class Mismatch(AssertionError):
     """The kit differs from one of the others by more than rounding explains."""
 
 
+@dataclass(frozen=True)
+class Observation:
+    """What the kit made of a model, and was found to agree with float64."""
+
+    model: Model
+    found: tuple[Array, ...]
+    wanted: list[Approximate]
+    npu_calls: int
+
+
 def check(model: Model, options: Options = Options()) -> Agreement | None:
-    """Compile and run ``model`` and compare; None where upstream's patterns were refused with a clear error.
+    """Compile and run ``model`` and compare with both; None where it was refused with a clear error, and may be.
 
     Raises:
         Mismatch: a dtype, a shape or a value.
     """
-    mod = model.module()
-    upstream = get_patterns_with_prefix("example_npu") if options.has_upstream_patterns else None
+    observation = observe(model, options)
+    if observation is None:
+        return None
+    if is_in_parity(observation):
+        compare_with_llvm(observation, run_on_llvm([model])[0])
+    return agreement(observation)
+
+
+def observe(model: Model, options: Options) -> Observation | None:
+    """Compile and run ``model`` and compare with float64; None where it is refused, and may be."""
     try:
         compiled = npu_kit.compile(
-            mod,
-            patterns=upstream,
+            model.module(),
+            _small_machine() if options.spec == "small" else options.spec,
+            patterns=get_patterns_with_prefix("example_npu") if options.has_upstream_patterns else None,
             merge=options.merge,
             bind_constants=options.bind_constants,
             tile=options.tile,
             mode=options.mode,
         )
     except NpuKitError:
-        if upstream is None:
+        if not options.may_refuse:
             raise
         return None
-    if upstream is None:
-        _check_report(compiled.partition.report)
+    report = compiled.partition.report
+    if not options.may_refuse:
+        _check_report(report)
     found = _tuple(compiled.run(*model.inputs))
-    # Upstream has no pattern for some operations of the kit: the host computes them, as TVM does.
-    arithmetic = LLVM if upstream is not None and compiled.partition.report.on_host else KIT
-    ours = evaluate(model, arithmetic)
+    # What the host computes for want of a pattern or a dtype, it computes as TVM does.
+    arithmetic = LLVM if options.may_refuse and report.on_host else KIT
+    if arithmetic is LLVM and not _is_right_on_llvm(model):
+        return None
+    wanted = evaluate(model, arithmetic)
     _check_types(model, found)
-    _compare("float64", found, [a.value for a in ours], [a.error for a in ours])
-    if upstream is None:
-        _check_reference(model, compiled, found, ours)
+    _compare("float64", found, [a.value for a in wanted], [a.error for a in wanted])
+    if not options.may_refuse:
+        _check_reference(model, compiled, found, wanted)
     _check_runs(model, compiled, found, arithmetic)
-    is_in_parity = _is_in_parity(model) and not any(a.has_wrapped for a in ours)
-    if is_in_parity:
-        theirs = evaluate(model, LLVM)
-        errors = [a.error + b.error for a, b in zip(ours, theirs, strict=True)]
-        _compare("TVM's LLVM build", found, _run_on_llvm(mod, model.inputs), errors)
-    return _agreement(len(compiled.partition.report.on_npu), ours, is_in_parity)
+    return Observation(model, found, wanted, len(report.on_npu))
+
+
+@functools.cache
+def _small_machine() -> NpuSpec:
+    return load_spec("example").replace(capacity_bytes={"L1": 16 * 1024, "L2": 32 * 1024})
+
+
+def is_in_parity(observation: Observation) -> bool:
+    """Whether TVM's LLVM build has to give the same: it computes what Relax declares, and no int32 overflowed."""
+    return _is_right_on_llvm(observation.model) and not any(a.has_wrapped for a in observation.wanted)
+
+
+def compare_with_llvm(observation: Observation, theirs: Sequence[Array]) -> None:
+    """Raise Mismatch where the two differ by more than both may be wrong."""
+    bounds = evaluate(observation.model, LLVM)
+    errors = [a.error + b.error for a, b in zip(observation.wanted, bounds, strict=True)]
+    _compare("TVM's LLVM build", observation.found, theirs, errors)
+
+
+def check_symbolic(model: Model, batches: Sequence[int]) -> None:
+    """The model with a symbol as its batch: what the NPU refuses for that runs on the host, right for every batch."""
+    compiled = npu_kit.compile(model.module(has_symbolic_batch=True))
+    for call in compiled.partition.report.on_host:
+        if "sizes that are numbers" not in call.reason:
+            raise Mismatch(f"{call.op} of {call.type} is on the host: {call.reason}")
+    for batch in batches:
+        fixed = _with_batch(model, batch)
+        wanted = evaluate(fixed, LLVM)
+        found = _tuple(compiled.run(*fixed.inputs))
+        _check_types(fixed, found)
+        _compare(f"float64, of batch {batch}", found, [a.value for a in wanted], [a.error for a in wanted])
+
+
+def _with_batch(model: Model, batch: int) -> Model:
+    """The same model for a batch of another size."""
+    leaves = (dataclasses.replace(model.leaves[0], shape=(batch, *model.leaves[0].shape[1:])), *model.leaves[1:])
+    steps = tuple(dataclasses.replace(step, shape=(batch, *step.shape[1:])) for step in model.steps)
+    return dataclasses.replace(model, leaves=leaves, steps=steps)
 
 
 def _check_report(report: Any) -> None:
-    """Everything that the strategies draw is something that the NPU computes, but for what they mean for the host."""
+    """Everything that is drawn is something that the NPU computes, but for what is meant for the host."""
     for call in report.on_host:
         if call.op.removeprefix("relax.") not in HOST_OPS:
             raise Mismatch(f"{call.op} of {call.type} is on the host: {call.reason}")
@@ -112,7 +174,7 @@ def _check_runs(model: Model, compiled: Any, found: Sequence[Array], arithmetic:
             raise Mismatch("the same inputs gave another result in a third run")
 
 
-def _check_reference(model: Model, compiled: Any, found: Sequence[Array], ours: Sequence[Approximate]) -> None:
+def _check_reference(model: Model, compiled: Any, found: Sequence[Array], wanted: Sequence[Approximate]) -> None:
     """Where one region is the whole model, the kit's own untiled definition of its graph."""
     report, graphs = compiled.partition.report, compiled.graphs
     if len(graphs) != 1 or report.on_host or len(graphs[0].inputs) != len(model.inputs) or graphs[0].constants:
@@ -123,10 +185,10 @@ def _check_reference(model: Model, compiled: Any, found: Sequence[Array], ours: 
         return
     results = run_graph(graph, [by_name[graph.nodes[i].name] for i in graph.inputs])
     if len(results) == len(found):
-        _compare("the kit's reference", found, results, [2 * a.error for a in ours])
+        _compare("the kit's reference", found, results, [2 * a.error for a in wanted])
 
 
-def _is_in_parity(model: Model) -> bool:
+def _is_right_on_llvm(model: Model) -> bool:
     """Whether TVM's LLVM build computes what Relax declares.
 
     A float16 batch norm comes out of it in float32, and a quantize of float16 by a float16 scale saturates in float16,
@@ -138,15 +200,6 @@ def _is_in_parity(model: Model) -> bool:
         if step.op == "quantize" and {model.type_of(i)[1] for i in step.args[:2]} == {"float16"}:
             return False
     return True
-
-
-def _run_on_llvm(mod: Any, inputs: Sequence[Array]) -> tuple[Array, ...]:
-    machine = relax.VirtualMachine(relax.build(mod, tvm.target.Target("llvm")).mod, tvm.cpu())
-    return _to_arrays(machine["main"](*map(tvm.runtime.tensor, inputs)))
-
-
-def _to_arrays(value: Any) -> tuple[Array, ...]:
-    return (value.numpy(),) if isinstance(value, tvm.runtime.Tensor) else tuple(item.numpy() for item in value)
 
 
 def _tuple(value: Any) -> tuple[Array, ...]:
@@ -166,12 +219,13 @@ def _compare(other: str, found: Sequence[Array], wanted: Sequence[Array], errors
             )
 
 
-def _agreement(npu_calls: int, results: Sequence[Approximate], with_llvm: bool) -> Agreement:
-    finite = [np.isfinite(a.error) for a in results]
+def agreement(observation: Observation) -> Agreement:
+    """How much the comparison with float64 was worth."""
+    finite = [np.isfinite(a.error) for a in observation.wanted]
     count = sum(mask.size for mask in finite)
     compared = sum(int(mask.sum()) for mask in finite) / count if count else 1.0
     tightness = 0.0
-    for a, mask in zip(results, finite, strict=True):
+    for a, mask in zip(observation.wanted, finite, strict=True):
         if mask.any() and (largest := np.abs(a.value[mask]).max()) > 0:
             tightness = max(tightness, float(a.error[mask].max() / largest))
-    return Agreement(npu_calls, compared, tightness, with_llvm)
+    return Agreement(observation.npu_calls, compared, tightness, is_in_parity(observation))

@@ -1,13 +1,14 @@
-"""A Relax model while hypothesis draws it, and the operands that operations start from."""
+"""A Relax model while it is drawn, and the operands that operations start from."""
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 from sample_model import Leaf, Model, Shape, Step, Value
 
 FLOATS = ("float32", "float16")
@@ -17,22 +18,30 @@ MAX_ELEMENTS = 40_000
 
 
 class Draft:
-    """A model while it is drawn. Values are numbered as in ``Model``."""
+    """A model while it is drawn from a seeded source. Values are numbered as in ``Model``."""
 
-    def __init__(self, draw: st.DrawFn, only_dtype: str = "") -> None:
-        self.draw = draw
+    def __init__(self, source: random.Random, only_dtype: str = "") -> None:
+        self.source = source
         self.only_dtype = only_dtype  # of data, where it is drawn
         self.leaves: list[Leaf] = []
         self.steps: list[Step] = []
 
     def integer(self, low: int, high: int) -> int:
-        return self.draw(st.integers(low, high))
+        return self.source.randint(low, high)
+
+    def size(self, high: int) -> int:
+        """A size of 1 to ``high``, in half of all cases a small one."""
+        return self.integer(1, high if self.chance(50) else min(high, 5))
 
     def chance(self, percent: int) -> bool:
-        return self.draw(st.integers(0, 99)) >= 100 - percent  # shrinks to False
+        return self.source.randrange(100) < percent
 
     def choose(self, items: Sequence[Any]) -> Any:
-        return self.draw(st.sampled_from(items))
+        return self.source.choice(items)
+
+    def order(self, count: int) -> tuple[int, ...]:
+        """A permutation of 0 to ``count`` - 1."""
+        return tuple(self.source.sample(range(count), count))
 
     def dtype(self, dtypes: Sequence[str] = ("float32", "float32", "float32", "float16", *INTEGERS)) -> str:
         return self.only_dtype or self.choose(dtypes)
@@ -40,9 +49,10 @@ class Draft:
     def leaf(self, shape: Sequence[int], dtype: str, kind: str = "any") -> int:
         """A parameter or constant; sometimes one that exists already, so that weights are shared."""
         is_const = self.chance(40)
-        wanted = Leaf(tuple(shape), dtype, kind, is_const)
-        if wanted in self.leaves and self.chance(30):
-            return ~self.leaves.index(wanted)
+        wanted = Leaf(tuple(shape), dtype, kind, is_const, number=len(self.leaves))
+        alike = [i for i, leaf in enumerate(self.leaves) if replace(leaf, number=wanted.number) == wanted]
+        if alike and self.chance(30):
+            return ~int(self.choose(alike))
         self.leaves.append(wanted)
         return ~(len(self.leaves) - 1)
 
@@ -66,7 +76,7 @@ Apply = Callable[[Draft, "Value | None"], "Value | None"]
 def any_shape(d: Draft) -> Shape:
     """Ranks 0 to 6; now and then a size of 0."""
     largest = (400, 400, 60, 20, 9, 6, 4)[rank := d.integer(0, 6)]
-    sizes = [d.integer(0 if d.chance(5) else 1, largest) for _ in range(rank)]
+    sizes = [0 if d.chance(2) else d.size(largest) for _ in range(rank)]
     while math.prod(sizes) > MAX_ELEMENTS:
         sizes[sizes.index(max(sizes))] //= 2
     return tuple(sizes)
@@ -78,14 +88,15 @@ def fresh(d: Draft, dtype: str) -> int:
 
 def image(d: Draft, dtype: str) -> int:
     """Rank 4, in no particular layout: the operation that reads it says which axis is which."""
-    sides = [d.integer(1, 16), d.integer(1, 16)]
-    channels = d.integer(1, 24) if d.chance(80) else d.choose((33, 48, 70))
-    shape = (d.integer(1, 3), *((channels, *sides) if d.chance(50) else (*sides, channels)))
-    return d.leaf(shape, dtype)
+    sides = [d.size(16), d.size(16)]
+    channels = d.size(24) if d.chance(85) else d.choose((33, 48, 70))
+    batch = 0 if d.chance(2) else d.integer(1, 3)
+    return d.leaf((batch, *((channels, *sides) if d.chance(50) else (*sides, channels))), dtype)
 
 
 def sequence(d: Draft, dtype: str) -> int:
-    return d.leaf((d.integer(1, 3), d.integer(1, 40), d.integer(1, 40)), dtype)
+    batch = 0 if d.chance(2) else d.integer(1, 3)
+    return d.leaf((batch, d.size(40), d.size(40)), dtype)
 
 
 def broadcast(a: Shape, b: Shape) -> Shape | None:

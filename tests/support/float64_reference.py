@@ -65,7 +65,7 @@ def _rounded(step: Step, args: list[Approximate], dtypes: list[str], arithmetic:
     unit = UNIT[arithmetic.computes_in.get(dtypes[0], "float32")]
     if arithmetic.sums_in_the_result and step.dtype in UNIT:
         unit = max(unit, UNIT[step.dtype])
-    value, error = _RULES[step.op](step, args, unit)
+    value, error = RULES[step.op](step, args, unit)
     if step.op in ("sigmoid", "tanh") and not arithmetic.keeps_small_values:
         error = error + TRANSCENDENTAL * unit
     value, error = np.broadcast_to(value, step.shape), np.broadcast_to(error, step.shape)
@@ -223,7 +223,13 @@ def _sum_of_products(
     if step.dtype not in UNIT:
         return value, error
     size = contract(np.abs(a.value) + a.error, np.abs(b.value) + b.error)
-    return value, error + (terms + 2) * unit * size
+    return value, error + (terms + 2) * unit * size + _overflow(size, unit)
+
+
+def _overflow(size: Array, unit: float) -> Array:
+    """Infinite where terms of these absolute values may, in some order, overflow a sum that is rounded to ``unit``."""
+    dtype = next(dtype for dtype, rounded in UNIT.items() if rounded == unit)
+    return np.where(size < LARGEST[dtype], 0, np.inf)
 
 
 def _conv(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Array]:
@@ -253,7 +259,8 @@ def _pool(step: Step, args: list[Approximate], unit: float) -> tuple[Array, Arra
     if step.op == "max_pool2d":
         results = max_pool(x, errors, out_sizes, step.attrs)
     else:
-        results = avg_pool(x, errors, out_sizes, step.attrs, unit)
+        value, error, size = avg_pool(x, errors, out_sizes, step.attrs, unit)
+        results = value, error + _overflow(size, unit)
     back = ["NCHW".index(letter) for letter in layout]
     return results[0].transpose(back), results[1].transpose(back)
 
@@ -265,7 +272,7 @@ def _moved(function: Callable[[Step, Array], Array]) -> Rule:
     return rule
 
 
-_RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, Rule] = {
     "add": _add,
     "subtract": _subtract,
     "multiply": _multiply,

@@ -63,20 +63,24 @@ def max_pool(x: Array, errors: Array, out_sizes: Sequence[int], attrs: Attrs) ->
     return value, error
 
 
-def avg_pool(x: Array, errors: Array, out_sizes: Sequence[int], attrs: Attrs, unit: float) -> tuple[Array, Array]:
-    """The mean of each window of (N, C, H, W), and its error where sums are rounded to ``unit``."""
-    value = np.empty((*x.shape[:2], *out_sizes))
-    error = np.zeros(value.shape)
-    padding, sizes = attrs["padding"], x.shape[2:]
-    for (row, column), lines in _places(out_sizes, attrs):
+def avg_pool(x: Array, errors: Array, sizes: Sequence[int], attrs: Attrs, unit: float) -> tuple[Array, Array, Array]:
+    """The mean of each window of (N, C, H, W), its error where sums are rounded to ``unit``, and its sum of absolutes.
+
+    ``sizes`` are those of the output.
+    """
+    value = np.empty((*x.shape[:2], *sizes))
+    error, absolute = np.zeros(value.shape), np.zeros(value.shape)
+    padding = attrs["padding"]
+    for (row, column), lines in _places(sizes, attrs):
         if attrs["count_include_pad"]:
-            ends = [size + after for size, after in zip(sizes, padding[2:], strict=True)]
+            ends = [size + after for size, after in zip(x.shape[2:], padding[2:], strict=True)]
             counts = [sum(-b <= i < e for i in line) for line, b, e in zip(lines, padding[:2], ends, strict=True)]
         else:
-            counts = [sum(0 <= i < size for i in line) for line, size in zip(lines, sizes, strict=True)]
+            counts = [sum(0 <= i < size for i in line) for line, size in zip(lines, x.shape[2:], strict=True)]
         count = max(1, counts[0] * counts[1])
         seen, around = _seen(x, lines), _seen(errors, lines)
         value[:, :, row, column] = seen.sum((2, 3)) / count
-        spread = (len(lines[0]) * len(lines[1]) + 2) * unit * (np.abs(seen) + around).sum((2, 3))
+        absolute[:, :, row, column] = (np.abs(seen) + around).sum((2, 3))
+        spread = (len(lines[0]) * len(lines[1]) + 2) * unit * absolute[:, :, row, column]
         error[:, :, row, column] = (around.sum((2, 3)) + spread) / count
-    return value, error
+    return value, error, absolute

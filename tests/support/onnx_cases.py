@@ -171,7 +171,7 @@ def _weight(rng: np.random.Generator, op: str, position: int, shape: Sequence[in
     is_scale = (op, position) in {("BatchNormalization", 1), ("BatchNormalization", 4), ("Mul", 1)}
     if is_scale:
         return rng.uniform(0.8, 1.2, shape)
-    if op in ("Conv", "Gemm") and position == 1:
-        # Conv weights are (filters, channels, H, W); the Gemm weights of these networks are (outputs, inputs).
-        return rng.normal(0, math.sqrt(2 / math.prod(shape[1:])), shape)
-    return rng.normal(0, 0.1, shape)
+    # Conv weights are (filters, channels, H, W); the Gemm weights of these networks are (outputs, inputs).
+    is_weight = op in ("Conv", "Gemm") and position == 1
+    deviation = math.sqrt(2 / math.prod(shape[1:])) if is_weight else 0.1
+    return rng.standard_normal(shape, np.float32) * np.float32(deviation)

@@ -19,6 +19,7 @@ from tvm.relax.frontend.onnx import from_onnx
 import npu_kit
 from npu_kit.byoc.run.host import build_for_host
 from npu_kit.errors import NpuKitError
+from npu_kit.graph.ops import OPS
 
 # Calls that move elements or count them, and compute nothing: an operator is on the NPU though one of these is not.
 _MOVES = frozenset(
@@ -28,6 +29,7 @@ _MOVES = frozenset(
         *("relax.squeeze", "relax.strided_slice", "relax.tensor_to_shape", "call_tir pad"),
     }
 )
+_OF_THE_KIT = frozenset(definition.relax_name for definition in OPS.values())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Verdict:
     outcome: str  # a key of OUTCOMES
     npu_calls: int = 0
     calls: int = 0
+    kit_calls: int = 0  # calls of operations of the kit, whatever their dtype
     reason: str = ""  # why it is not simply right, in one line
 
     def __post_init__(self) -> None:
@@ -51,8 +54,11 @@ class _NotImported(Exception):
     pass
 
 
-def judge(case: Case) -> Verdict:
-    """Import, partition, compile and run one case, with constants bound and not, and compare with its expectation."""
+def judge(case: Case, bindings: Sequence[bool] = (False, True)) -> Verdict:
+    """Import, partition, compile and run one case, and compare with its expectation.
+
+    ``bindings``: the values of ``bind_constants`` that it is tried with; a model without constants needs only one.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -61,7 +67,7 @@ def judge(case: Case) -> Verdict:
             return Verdict("not imported", reason=_one_line(error))
         found = Verdict("failed")
         try:
-            for bind_constants in (False, True):
+            for bind_constants in bindings:
                 compiled = npu_kit.compile(mod, bind_constants=bind_constants)
                 found = _placement(compiled.partition.report)
                 if found.outcome != "right" and any(map(_makes_something_of_nothing, case.data_sets)):
@@ -133,12 +139,14 @@ def _makes_something_of_nothing(data: DataSet) -> bool:
 def _placement(report: Any) -> Verdict:
     """The verdict of a model that is right, by where its calls are."""
     host = [call for call in report.on_host if call.op not in _MOVES] or list(report.on_host)
-    reasons = "; ".join(list(dict.fromkeys(map(_why_on_host, host)))[:3])
+    refused = [call for call in host if call.op in _OF_THE_KIT]
+    reasons = "; ".join(list(dict.fromkeys(map(_why_on_host, [*refused, *host])))[:3])
+    outcome = "right in part"
     if not report.on_npu:
-        return Verdict("right on the host", 0, len(report), reasons or "it returns an input: no call is left")
-    if all(call.op in _MOVES for call in host):
-        return Verdict("right", len(report.on_npu), len(report))
-    return Verdict("right in part", len(report.on_npu), len(report), reasons)
+        outcome, reasons = "right on the host", reasons or "it returns an input: no call is left"
+    elif all(call.op in _MOVES for call in host):
+        outcome, reasons = "right", ""
+    return Verdict(outcome, len(report.on_npu), len(report), sum(call.op in _OF_THE_KIT for call in report), reasons)
 
 
 def _why_on_host(call: Any) -> str:

@@ -1,74 +1,43 @@
-"""Hypothesis strategies for valid Relax models: every operation of the kit with every attribute, alone and combined.
+"""Draws valid Relax models: every operation of the kit with every attribute, alone and combined.
 
-``models()`` draws one operation on operands made for it, a chain, a graph in which values are used several times and
-several are returned, or one of the blocks that networks are made of. Shapes and dtypes are worked out here, from the
-definitions, and ``Model.module`` asserts that Relax infers the same.
+A new operation of the kit is one entry of OPERATIONS, which draws it, and one of ``float64_reference.RULES``, which
+says what it computes. Shapes and dtypes are worked out here, from the definitions, and ``Model.module`` asserts that
+Relax infers the same.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import random
+from collections.abc import Callable, Mapping
 
 from contraction_operations import CONTRACTIONS
-from drafts import FLOATS, SMALL_INTEGERS, Apply, Draft, fresh, image
+from drafts import FLOATS, SMALL_INTEGERS, Apply, Draft, fresh, image, sequence
 from elementwise_operations import ELEMENTWISE
-from hypothesis import reject
-from hypothesis import strategies as st
-from sample_model import Model, Value
+from sample_model import Leaf, Model, Value
 
 OPERATIONS: Mapping[str, Apply] = {**CONTRACTIONS, **ELEMENTWISE}
 ACTIVATIONS = ("relu", "clip", "sigmoid", "tanh", "gelu", "gelu_tanh")
 
 
-@st.composite
-def single_operations(draw: st.DrawFn, op: str = "", dtype: str = "") -> Model:
-    """One operation, ``op`` or any, on operands made for it, of dtype ``dtype`` or any that it takes."""
-    d = Draft(draw, dtype)
+def single_operation(d: Draft, op: str = "") -> Model:
+    """One operation, ``op`` or any, on operands made for it."""
     name = op or d.choose(sorted(OPERATIONS))
-    for _ in range(4):
-        value = OPERATIONS[name](d, None)
-        if value is not None:
-            return d.model([value])
+    while (value := OPERATIONS[name](d, None)) is None:
         d.leaves.clear()
-    reject()
+    return d.model([value])
 
 
-@st.composite
-def chains(draw: st.DrawFn) -> Model:
+def chain(d: Draft) -> Model:
     """Two to six operations, each on the result of the one before."""
-    d = Draft(draw)
     value = _apply_any(d, None)
     for _ in range(d.integer(1, 5)):
         value = _apply_any(d, value)
     return d.model([value])
 
 
-def _on_host(d: Draft, x: Value) -> Value | None:
-    """What no pattern of the kit names today: the operations around it fall into several regions."""
-    shape, dtype = d.type_of(x)
-    op = d.choose(("negative", "abs", "permute_dims", "reshape"))
-    if op in ("negative", "abs"):
-        return None if dtype.startswith("u") else d.step(op, (x,), shape, dtype)
-    if not shape or 0 in shape:
-        return None
-    if op == "permute_dims":
-        axes = tuple(d.draw(st.permutations(range(len(shape)))))
-        return d.step(op, (x,), [shape[axis] for axis in axes], dtype, axes=axes)
-    out = (math.prod(shape[:2]), *shape[2:]) if len(shape) > 1 and d.chance(50) else (*shape, 1)
-    return d.step(op, (x,), out, dtype) if len(out) <= 6 else None
-
-
-def _through_a_tuple(d: Draft, x: Value) -> Value:
-    shape, dtype = d.type_of(x)
-    other = d.integer(-len(d.leaves), len(d.steps) - 1)
-    return d.step("tuple", (other, x), shape, dtype, item=1)
-
-
-@st.composite
-def graphs(draw: st.DrawFn) -> Model:
+def graph(d: Draft) -> Model:
     """Values with several readers, diamonds, operations on the host between, tuples; one to four results."""
-    d = Draft(draw)
     _apply_any(d, None)
     for _ in range(d.integer(2, 8)):
         x = d.integer(max(0, len(d.steps) - 3), len(d.steps) - 1)
@@ -84,6 +53,27 @@ def graphs(draw: st.DrawFn) -> Model:
     return d.model(results)
 
 
+def _on_host(d: Draft, x: Value) -> Value | None:
+    """What no pattern of the kit names today: the operations around it fall into several regions."""
+    shape, dtype = d.type_of(x)
+    op = d.choose(("negative", "abs", "permute_dims", "reshape"))
+    if op in ("negative", "abs"):
+        return None if dtype.startswith("u") else d.step(op, (x,), shape, dtype)
+    if not shape or 0 in shape:
+        return None
+    if op == "permute_dims":
+        axes = d.order(len(shape))
+        return d.step(op, (x,), [shape[axis] for axis in axes], dtype, axes=axes)
+    out = (math.prod(shape[:2]), *shape[2:]) if len(shape) > 1 and d.chance(50) else (*shape, 1)
+    return d.step(op, (x,), out, dtype) if len(out) <= 6 else None
+
+
+def _through_a_tuple(d: Draft, x: Value) -> Value:
+    shape, dtype = d.type_of(x)
+    other = d.integer(-len(d.leaves), len(d.steps) - 1)
+    return d.step("tuple", (other, x), shape, dtype, item=1)
+
+
 def _apply_any(d: Draft, x: Value | None) -> Value:
     """Some operation on ``x``; relu fits every value."""
     for _ in range(4):
@@ -96,10 +86,8 @@ def _apply_any(d: Draft, x: Value | None) -> Value:
     return d.step("relu", (x,), *d.type_of(x))
 
 
-@st.composite
-def blocks(draw: st.DrawFn) -> Model:
+def block(d: Draft) -> Model:
     """A convolution or matmul with what networks put behind it: bias, batch norm, residual, activation, pool."""
-    d = Draft(draw)
     anchor = d.choose(("conv2d", "conv2d", "conv1d", "matmul"))
     value = OPERATIONS[anchor](d, None)
     if value is None or d.type_of(value)[1] not in FLOATS:
@@ -115,7 +103,8 @@ def blocks(draw: st.DrawFn) -> Model:
         value = normed
     if d.chance(40):
         shape, dtype = d.type_of(value)
-        residual = conv if d.chance(20) else d.leaf(shape, dtype)
+        is_own = d.chance(20) and d.type_of(conv) == (shape, dtype)  # not behind an item of batch norm
+        residual = conv if is_own else d.leaf(shape, dtype)
         if d.chance(30):  # a residual that waits for the block itself, by way of the host
             residual = d.step("abs", (residual,), shape, dtype)
         value = d.step("add", (value, residual) if d.chance(50) else (residual, value), shape, dtype)
@@ -128,12 +117,11 @@ def blocks(draw: st.DrawFn) -> Model:
     return d.model([value, *extra])
 
 
-@st.composite
-def quantized_blocks(draw: st.DrawFn) -> Model:
+def quantized_block(d: Draft) -> Model:
     """dequantize, an operation, maybe bias and activation, quantize: what an integer kernel computes in one go."""
-    d = Draft(draw)
-    anchor = d.choose(("conv2d", "matmul", "add", "multiply", "max_pool2d", "avg_pool2d"))
-    x = (image if anchor in ("conv2d", "max_pool2d", "avg_pool2d") else fresh)(d, d.choose(SMALL_INTEGERS))
+    anchor = d.choose(("conv2d", "conv1d", "matmul", "add", "multiply", "max_pool2d", "avg_pool2d"))
+    operand = {"conv1d": sequence, "conv2d": image, "max_pool2d": image, "avg_pool2d": image}.get(anchor, fresh)
+    x = operand(d, d.choose(SMALL_INTEGERS))
     value = OPERATIONS[anchor](d, _dequantized(d, x))
     if value is None:
         return d.model([_apply_any(d, x)])
@@ -163,6 +151,45 @@ def _dequantized_leaf(d: Draft, leaf: Value) -> Value:
     return _dequantized(d, d.leaf(shape, "int8"))
 
 
-def models() -> st.SearchStrategy[Model]:
-    """Any of the above."""
-    return st.one_of(single_operations(), chains(), graphs(), blocks(), quantized_blocks())
+def batched_model(d: Draft) -> Model:
+    """Operations that leave the first axis alone and take no operand that has it: the batch may be a symbol."""
+    sizes = d.choose(([d.size(30)], [d.size(6), d.size(12), d.size(12)]))
+    d.leaves.append(Leaf((1, *sizes), "float32", "batch"))
+    value = _bias(d, ~0)  # the batch is 1 here, so one operation on the data keeps Relax from taking it for a constant
+    for _ in range(d.integer(1, 3)):
+        value = _batched_step(d, value)
+    return d.model([value])
+
+
+def _batched_step(d: Draft, x: Value) -> Value:
+    shape, dtype = d.type_of(x)
+    kind = d.choose(("activation", "bias", "softmax", "weights", "pool"))
+    if kind == "weights" and len(shape) == 2:
+        columns = d.size(30)
+        return d.step("matmul", (x, d.leaf((shape[-1], columns), dtype)), (shape[0], columns), dtype)
+    if kind in ("weights", "pool") and len(shape) == 4:
+        value = OPERATIONS["conv2d" if kind == "weights" else d.choose(("max_pool2d", "avg_pool2d"))](d, x)
+        return _bias(d, x) if value is None else value
+    if kind == "softmax":
+        return d.step("softmax", (x,), shape, dtype, axis=-1)
+    return _bias(d, x) if kind == "bias" else _fitting(d, d.choose(ACTIVATIONS), x)
+
+
+def _bias(d: Draft, x: Value) -> Value:
+    shape, dtype = d.type_of(x)
+    return d.step("add", (x, d.leaf(shape[-1:], dtype)), shape, dtype)
+
+
+KINDS: Mapping[Callable[[Draft], Model], int] = {  # with how many of 100 models are of the kind
+    single_operation: 35,
+    chain: 15,
+    graph: 20,
+    block: 20,
+    quantized_block: 10,
+}
+
+
+def draw_model(source: random.Random) -> Model:
+    """A model of any kind, for fixed shapes."""
+    (kind,) = source.choices(list(KINDS), list(KINDS.values()))
+    return kind(Draft(source))

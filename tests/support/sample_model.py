@@ -26,8 +26,9 @@ class Leaf:
 
     shape: Shape
     dtype: str
-    kind: str = "any"  # "any", "positive" (a divisor, a variance), "scale" or "zero_point"
+    kind: str = "any"  # "any", "batch" (its first axis may be a symbol), "positive" (a divisor), "scale", "zero_point"
     is_const: bool = False
+    number: int | None = None  # what its values are drawn from, besides the model's seed; None for its place
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Model:
-    """What a strategy draws."""
+    """A model, as drawn or written down in a test."""
 
     leaves: tuple[Leaf, ...]
     steps: tuple[Step, ...]
@@ -63,7 +64,10 @@ class Model:
     @functools.cached_property
     def arrays(self) -> tuple[Array, ...]:
         """One seeded array per leaf, which does not depend on the other leaves."""
-        seeds = [(self.seed, i, 0 if leaf.is_const else self.run) for i, leaf in enumerate(self.leaves)]
+        seeds = [
+            (self.seed, i if leaf.number is None else leaf.number, 0 if leaf.is_const else self.run)
+            for i, leaf in enumerate(self.leaves)
+        ]
         return tuple(_array(leaf, np.random.default_rng(seed)) for leaf, seed in zip(self.leaves, seeds, strict=True))
 
     @property

@@ -36,7 +36,7 @@ def build_library(regions: Iterable[RegionCode]) -> Any:
         init = f"__init_{region.symbol}"
         functions[region.symbol] = _packed_function(region.symbol, region.argument_count, _run(region))
         functions[init] = _packed_function(init, 1, _set_constants(region))
-    return tvm.compile(ir.IRModule(functions), target="llvm").mod
+    return tvm.compile(ir.IRModule(functions), target=_TARGET).mod
 
 
 def _run(region: RegionCode) -> Any:
@@ -73,6 +73,7 @@ def _int(value: int) -> Any:
     return tirx.IntImm("int32", value)
 
 
+_TARGET = {"kind": "llvm", "opt-level": 0}  # each function is one call: there is nothing to optimize
 _PACKED = 1  # tvm's CallingConv::kCPackedFunc
 _SELF, _ARGUMENTS, _RESULT = (tirx.Var(name, "handle") for name in ("self_handle", "args", "result"))
 _COUNT = tirx.Var("num_args", "int32")

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from tvm import ir, relax, tirx
 from tvm.ir import IRModule
 
@@ -161,22 +162,50 @@ def _check_scale(call: Any) -> str:
     return f"{'; '.join(problems)}, and TVM computes garbage with it or cannot build it" if problems else ""
 
 
+def _check_quantize(call: Any) -> str:
+    dtype, computed_in = calls.dtype_of(call), {calls.dtype_of(operand) for operand in call.args[:2]}
+    if computed_in == {"float16"} and dtype in ("int16", "uint16"):
+        return f"TVM saturates a float16 in float16, which has no {np.iinfo(dtype).max:,}: the results wrap"
+    return _check_scale(call)
+
+
 def _check_convolution(call: Any) -> str:
+    layout, out_layout = str(call.attrs.data_layout), str(call.attrs.out_layout)
+    if not layout.isalpha() or out_layout not in ("", layout):
+        return f"TVM cannot build {layout} to {out_layout or layout}, only plain layouts, and the same for the result"
     shape = calls.shape_of(call.args[1])
     axis = str(call.attrs.kernel_layout).find("I")
     return "TVM leaves the result of 0 input channels unwritten" if shape and shape[axis] == 0 else ""
 
 
 def _check_pool(call: Any) -> str:
+    layout, out_layout = str(call.attrs.layout), str(call.attrs.out_layout)
+    if out_layout not in ("", layout):
+        return f"TVM cannot build {layout} to {out_layout}, only the same layout for the result"
     sizes = [int(size) for size in (*call.attrs.pool_size, *call.attrs.strides)]
     return "TVM returns memory it never wrote for a window or stride of 0" if 0 in sizes else ""
+
+
+def _check_avg_pool(call: Any) -> str:
+    dtype = calls.dtype_of(call)
+    if _is_integer(call) and dtype != "int64":
+        return f"TVM wraps the sums of {dtype} and returns int64 where {dtype} is declared"
+    return _check_pool(call)
+
+
+def _check_batch_norm(call: Any) -> str:
+    is_half = calls.dtype_of(calls.result_of(call)) == "float16"
+    return "TVM returns float32 where float16 is declared" if is_half else ""
 
 
 _ON_HOST: Mapping[str, Rule] = {
     **dict.fromkeys(_DIVISIONS, _check_division),
     **dict.fromkeys(_CONVOLUTIONS, _check_convolution),
-    **dict.fromkeys(("relax.quantize", "relax.dequantize"), _check_scale),
-    **{f"relax.nn.{kind}_pool{axes}d": _check_pool for kind in ("max", "avg") for axes in (1, 2, 3)},
+    "relax.quantize": _check_quantize,
+    "relax.dequantize": _check_scale,
+    **{f"relax.nn.max_pool{axes}d": _check_pool for axes in (1, 2, 3)},
+    **{f"relax.nn.avg_pool{axes}d": _check_avg_pool for axes in (1, 2, 3)},
+    "relax.nn.batch_norm": _check_batch_norm,
 }
 
 

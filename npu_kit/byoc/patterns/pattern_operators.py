@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
 from tvm import ir
 from tvm.relax.dpl import pattern as dpl
 
+# Walking the kit's whole table takes longer than matching it, and a pattern, once made, never changes.
+_remembered = functools.lru_cache(maxsize=4096)
 
+
+@_remembered
 def named_operators(pattern: Any) -> frozenset[str]:
     """Every operator that occurs in ``pattern``: ``relax.add`` and so on."""
     return _collect(pattern, frozenset.union)
 
 
+@_remembered
 def required_operators(pattern: Any) -> frozenset[str]:
     """The operators without which ``pattern`` cannot match: of alternatives, what they have in common."""
     return _collect(pattern, frozenset.intersection)

@@ -7,10 +7,10 @@ list, so the order of the table is the priority.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from tvm.relax.backend.pattern_registry import register_patterns
@@ -98,7 +98,7 @@ def _relu(pattern: Any, labels: dict[str, Any]) -> Any:
 
 
 def _activation(pattern: Any, labels: dict[str, Any]) -> Any:
-    return reduce(lambda left, right: left | right, [_call(op, pattern) for op in ACTIVATIONS])
+    return functools.reduce(lambda left, right: left | right, [_call(op, pattern) for op in ACTIVATIONS])
 
 
 STAGES: Mapping[str, tuple[tuple[Stage, ...], str, tuple[Check, ...]]] = {
@@ -199,7 +199,13 @@ def pattern_table(spec: NpuSpec | str = "example") -> list[FusionPattern]:
 
 def pattern_rows(spec: NpuSpec) -> list[Row]:
     """The same as tuples ``(name, pattern, labels, check)``, in which a check is still a Python function."""
-    return [(info.name, *build(), _bind_checks(info.checks, spec)) for info in _INFOS for build in info.builds]
+    return [(info.name, *_built(build), _bind_checks(info.checks, spec)) for info in _INFOS for build in info.builds]
+
+
+@functools.cache
+def _built(build: Callable[[], Built]) -> Built:
+    """What ``build`` returns, made once: patterns do not depend on the machine, and nothing writes to one."""
+    return build()
 
 
 def register(spec: NpuSpec | str = "example") -> list[str]:
