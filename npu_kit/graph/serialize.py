@@ -10,7 +10,6 @@ Text that comes in is not trusted: sizes and types are checked, then the rules o
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from typing import Any, NoReturn, TypeVar
@@ -18,10 +17,10 @@ from typing import Any, NoReturn, TypeVar
 from npu_kit.errors import GraphError
 from npu_kit.graph.ir import AttrValue, Entry, Graph, Node, TensorType
 from npu_kit.graph.verify import MAX_NODES, verify_graph
+from npu_kit.outside import OutsideError, parse_json
 
 FORMAT_VERSION = 1
 MAX_TEXT = 64 * 1024 * 1024  # characters, of one byte each: the text is ASCII
-MAX_DIGITS = 40  # more than any float or 64-bit integer needs when written in full
 
 _T = TypeVar("_T")
 _RESERVED = ("shape", "dtype", "num_inputs", "num_outputs", "composite", "span", "format_version")
@@ -139,35 +138,9 @@ def _check_length(text: str) -> None:
 
 def _parse(text: str) -> Any:
     try:
-        return json.loads(
-            text,
-            object_pairs_hook=_pairs,
-            parse_int=lambda digits: _number(digits, int),
-            parse_float=lambda digits: _number(digits, float),
-            parse_constant=lambda name: _refuse("a number", f"{name} is not JSON", "a finite number"),
-        )
-    except json.JSONDecodeError as error:
-        raise GraphError("graph JSON", f"{error.msg} at line {error.lineno}, column {error.colno}") from None
-    except RecursionError:
-        raise GraphError("graph JSON", "it nests deeper than Python's parser goes, and the schema needs 6") from None
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            _refuse("an object", f"the key {key!r:.80} stands there twice")
-        found[key] = value
-    return found
-
-
-def _number(digits: str, kind: Callable[[str], _T]) -> _T:
-    if len(digits) > MAX_DIGITS:
-        _refuse("a number", f"it has {len(digits)} characters and the limit is {MAX_DIGITS}")
-    value = kind(digits)
-    if isinstance(value, float) and not math.isfinite(value):
-        _refuse("a number", f"{digits} is larger than any float", "a finite number")
-    return value
+        return parse_json(text)
+    except OutsideError as error:
+        raise GraphError(f"graph JSON{error.where and ', '}{error.where:.200}", error.why, error.hint) from None
 
 
 def _refuse(where: str, why: str, hint: str = "") -> NoReturn:

@@ -41,6 +41,14 @@ class RunnableModel:
         """Name, shape and dtype of each array that ``run`` takes."""
         return self._parameters
 
+    def has_entry(self) -> bool:
+        """Whether the module has the function that ``run`` calls."""
+        try:
+            call_through(lambda: self._machine()[self._entry])
+        except AttributeError:
+            return False
+        return True
+
     def run(self, *arrays: Any) -> Any:
         """Compute the model.
 
