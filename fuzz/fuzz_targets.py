@@ -99,7 +99,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 
 
 def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogatepass" if data[:1] == b"\xed" else "replace")
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _work(read: Graph) -> int:

@@ -7,6 +7,7 @@ bytes. A finding is written to ``fuzz/found``: mend it, and move the file to the
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import random
 import subprocess
@@ -85,13 +86,13 @@ def _change(root: Any, chance: random.Random) -> None:
     if kind < 0.15:
         del owner[key]
     elif kind < 0.3 and isinstance(owner, list):
-        owner.insert(key, donor if not isinstance(donor, dict | list) else json.loads(json.dumps(donor)))
+        owner.insert(key, copy.deepcopy(donor))
     elif kind < 0.6 and isinstance(owner[key], int):
         owner[key] = chance.choice([owner[key] + 1, owner[key] - 1, owner[key] * 2, chance.randint(0, 40)])
     elif kind < 0.8:
-        owner[key] = json.loads(json.dumps(donor))
+        owner[key] = copy.deepcopy(donor)
     else:
-        owner[key] = chance.choice(VALUES)
+        owner[key] = copy.deepcopy(chance.choice(VALUES))
 
 
 def _owners(root: Any) -> list[Any]:

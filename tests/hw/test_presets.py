@@ -259,7 +259,9 @@ def test_an_energy_is_a_finite_number_from_zero(energy: str, word: str) -> None:
     key = energy.split(":")[0]
     for inside in ("0", "0.0", "5e-324", "1000000", "162.5"):
         spec_from_json(text.replace(energy, f"{key}: {inside}"))
-    with pytest.raises(SpecError, match=r"tiers\[3\].energy_pj_per_byte|mac_energy_pj.int8|is not JSON|larger than any float"):
+    with pytest.raises(
+        SpecError, match=r"tiers\[3\].energy_pj_per_byte|mac_energy_pj.int8|is not JSON|larger than any float"
+    ):
         spec_from_json(text.replace(energy, f"{key}: {word}"))
 
 
