@@ -6,6 +6,7 @@ from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.fusion import Group
+from npu_kit.plan.geometry import Window, problem_of
 from npu_kit.plan.ir import Reason
 from npu_kit.plan.placement import FarMemory, TensorMemory
 from npu_kit.plan.steps import label
@@ -17,10 +18,28 @@ def copied_heads(graph: Graph) -> tuple[Entry, ...]:
     return tuple(dict.fromkeys(entry for entry in graph.heads if entry.node in graph.arg_nodes))
 
 
+# Of one window. Each tap is a pass over the output, in Python: a window of 30,000 x 30,000 would take days.
+MAX_TAPS = 65_536
+
+
+def verify_windows(graph: Graph) -> None:
+    """Raise PlanError if a pool or a depthwise convolution has a window of more than ``MAX_TAPS`` taps."""
+    for node_id in graph.kernels:
+        problem = problem_of(graph, node_id)
+        taps = problem.rows.kernel * problem.columns.kernel if isinstance(problem, Window) else 0
+        if taps > MAX_TAPS:
+            raise PlanError(
+                f"{label(graph, (node_id,))} has a window of {taps:,} taps",
+                f"the kit computes windows of at most {MAX_TAPS:,}",
+                "several smaller windows one after the other",
+            )
+
+
 def place_tensors(
     graph: Graph, spec: NpuSpec, groups: tuple[Group, ...]
 ) -> tuple[FarMemory, TensorMemory, list[Reason]]:
     """A place for every tensor that exists between steps."""
+    verify_windows(graph)
     copies = copied_heads(graph)
     last = len(groups) + len(copies) - 1
     reasons: list[Reason] = []

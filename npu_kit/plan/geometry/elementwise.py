@@ -20,7 +20,9 @@ def alignment(graph: Graph, node_id: int, position: int) -> tuple[int, ...]:
     node = graph.nodes[node_id]
     shape, rank = graph.type_of(node.inputs[position]).shape, len(node.outputs[0].shape)
     if node.name in CHANNEL_OPERANDS and position > 0:
-        return tuple(0 if shape and axis == node.attrs["axis"] else -1 for axis in range(rank))
+        # One value serves every index of the axis, whether its shape is that of a scalar, (1,) or (1, 1).
+        is_one = all(size == 1 for size in shape)
+        return tuple(0 if axis == node.attrs["axis"] and not is_one else -1 for axis in range(rank))
     missing = rank - len(shape)
     return tuple(axis - missing if axis >= missing and shape[axis - missing] != 1 else -1 for axis in range(rank))
 
