@@ -138,9 +138,11 @@ def _fuse(
     fuse = FuseOpsByPattern(patterns, bind_constants=bind_constants, annotate_codegen=one_by_one)
     try:
         return call_through(fuse, mod)
-    except Exception as error:
+    except BaseException as error:
         if recorder.error is not None:
             raise recorder.error from None
+        if not isinstance(error, Exception):
+            raise
         hint = "a check with npu_kit.byoc.patterns.checks.check_flow, which refuses matches that something else reads."
         raise PartitionError("the patterns cannot be fused", _last_line(error), hint) from error
 

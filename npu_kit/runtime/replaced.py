@@ -36,9 +36,11 @@ def call_replaced(
     except ValueError as error:
         if "read-only" in str(error):
             raise ExecutionError(what, f"it writes an input, at {line_of(error)}", "a new array.") from error
-        raise _noted(error)
+        _note(error)
+        raise
     except Exception as error:
-        raise _noted(error)
+        _note(error)
+        raise
     if not isinstance(found, np.ndarray | np.generic):
         raise ExecutionError(what, f"it returned {type(found).__name__} and not an array", "return at its end.")
     if found.shape != shape:
@@ -56,7 +58,6 @@ def _sealed(array: Array) -> Array:
     return view
 
 
-def _noted(error: Exception) -> Exception:
+def _note(error: Exception) -> None:
     if where := line_of(error):
         error.__dict__["__notes__"] = [*getattr(error, "__notes__", []), f"at {where}"]
-    return error

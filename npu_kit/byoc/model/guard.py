@@ -46,8 +46,8 @@ def verify_depth(mod: IRModule) -> None:
         if branches > MAX_BRANCH_DEPTH:
             raise UnsupportedError(
                 f"an If in {var.name_hint}",
-                f"it is nested {branches:,} deep, and TVM's passes recurse: the kit stops at {MAX_BRANCH_DEPTH}, before "
-                "the process ends",
+                f"it is nested {branches:,} deep, and TVM's passes recurse: the kit stops at {MAX_BRANCH_DEPTH}, "
+                "before the process ends",
                 "a loop outside of the model, around run.",
             )
 

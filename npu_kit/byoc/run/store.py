@@ -151,5 +151,5 @@ def _keep(region: PlannedRegion) -> None:
     with _changing:
         _recent[region.key] = region
         _recent.move_to_end(region.key)
-        gone = _recent.popitem(last=False) if len(_recent) > RECENT else None
+        gone = [_recent.popitem(last=False) for _ in range(len(_recent) - RECENT)]
     del gone  # outside of the lock
