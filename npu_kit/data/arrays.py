@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -54,6 +55,7 @@ def load_arrays(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> 
 _DAMAGE = (
     *(OSError, ValueError, EOFError, KeyError, TypeError, SyntaxError, OverflowError, RecursionError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, NotImplementedError),
+    *(tokenize.TokenError, MemoryError),  # of a header that Python's parser cannot close, or finds too deep
 )
 
 

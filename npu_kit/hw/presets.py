@@ -55,7 +55,7 @@ def load_spec(name_or_path: str | os.PathLike[str] | NpuSpec = "example") -> Npu
         if not _is_path(name_or_path):
             near = difflib.get_close_matches(name_or_path, preset_names(), n=1)
             hint = f"{near[0]!r}." if near else "one of these, or the path of a .json file."
-            raise SpecError(f"no preset {name_or_path!r}", f"the kit has {', '.join(preset_names())}", hint)
+            raise SpecError(f"no preset {name_or_path!r:.80}", f"the kit has {', '.join(preset_names())}", hint)
     return spec_from_json(_read(Path(name_or_path)), str(name_or_path))
 
 

@@ -33,5 +33,5 @@ def test_a_panel_has_a_part_for_each_chunk_and_nothing_else_has(dataflow):
         lambda operand: replace(operand, is_panel=True, slot=replace(operand.slot, parts=3)),
         lambda operand: replace(operand, is_panel=False, slot=replace(operand.slot, parts=2)),
     ):
-        with pytest.raises(PlanError, match="panels hold every chunk: x of step 0 is (no|a) panel and has"):
+        with pytest.raises(PlanError, match=r"panels hold every chunk: x of step 0 is (no|a) panel and has"):
             verify_plan(with_operand(plan, wrong))
