@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 
-
 MAX_PART = 2_000  # characters of one of the three parts: names and paths in them may come from anyone
 # Control characters, halves of surrogate pairs, and what reorders its neighbours: a terminal would act on them.
 _UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

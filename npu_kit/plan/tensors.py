@@ -6,33 +6,16 @@ from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.fusion import Group
-from npu_kit.plan.geometry import Window, problem_of
 from npu_kit.plan.ir import Reason
 from npu_kit.plan.placement import FarMemory, TensorMemory
 from npu_kit.plan.steps import label
 from npu_kit.plan.storage import homes
+from npu_kit.plan.windows import verify_windows
 
 
 def copied_heads(graph: Graph) -> tuple[Entry, ...]:
     """Inputs and constants that the region returns: nothing computes them, so a step copies them."""
     return tuple(dict.fromkeys(entry for entry in graph.heads if entry.node in graph.arg_nodes))
-
-
-# Of one window. Each tap is a pass over the output, in Python: a window of 30,000 x 30,000 would take days.
-MAX_TAPS = 65_536
-
-
-def verify_windows(graph: Graph) -> None:
-    """Raise PlanError if a pool or a depthwise convolution has a window of more than ``MAX_TAPS`` taps."""
-    for node_id in graph.kernels:
-        problem = problem_of(graph, node_id)
-        taps = problem.rows.kernel * problem.columns.kernel if isinstance(problem, Window) else 0
-        if taps > MAX_TAPS:
-            raise PlanError(
-                f"{label(graph, (node_id,))} has a window of {taps:,} taps",
-                f"the kit computes windows of at most {MAX_TAPS:,}",
-                "several smaller windows one after the other",
-            )
 
 
 def place_tensors(

@@ -155,22 +155,6 @@ def _slots_hold_their_tiles(plan: Plan) -> Iterator[str]:
                 yield f"slot {name} of step {step.index} has {have} bytes for a tile of {needed}"
 
 
-def _panels_hold_every_chunk(plan: Plan) -> Iterator[str]:
-    """A panel has a part for each chunk that the loops inside it read again; what is no panel has one part."""
-    for step in plan.steps:
-        counts = {axis.name: axis.count for axis in step.axes}
-        if step.family == "softmax":
-            chunks = max(1, step.axes[-1].count)
-        else:
-            is_inside = step.dataflow == "output_stationary"  # otherwise the chunk loop is around the panel
-            chunks = max(1, math.prod(counts.get(name, 1) for name in ("c", "kh", "kw"))) if is_inside else 1
-        for operand in _operands(step):
-            wanted = chunks if operand.is_panel else 1
-            if operand.slot.parts != wanted:
-                kind = "a panel" if operand.is_panel else "no panel"
-                yield f"{operand.name} of step {step.index} is {kind} and has {operand.slot.parts} parts, not {wanted}"
-
-
 def _engines_can_do_their_work(plan: Plan) -> Iterator[str]:
     for step in plan.steps:
         wanted = engine_of(plan.graph, step.nodes[0], problem_of(plan.graph, step.nodes[0]))
@@ -233,7 +217,6 @@ RULES: tuple[Rule, ...] = (
     _heads_are_written_to_dram,
     _outputs_have_a_place,
     _slots_hold_their_tiles,
-    _panels_hold_every_chunk,
     _engines_can_do_their_work,
     _axes_are_those_of_the_operation,
 )

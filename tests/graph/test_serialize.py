@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from npu_kit.errors import GraphError
-from npu_kit.graph import serialize
+from npu_kit.graph import serialize, strict_json
 from npu_kit.graph.attributes import AttrDef
 from npu_kit.graph.ir import Entry, Graph, Node, TensorType
 from npu_kit.graph.ops import OPS, OpDef, normalise_attrs
@@ -284,9 +284,9 @@ def test_too_many_nodes_are_refused_before_they_are_read() -> None:
 
 def test_the_length_of_the_text_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     text = to_json(example())
-    monkeypatch.setattr(serialize, "MAX_TEXT", len(text))
+    monkeypatch.setattr(strict_json, "MAX_TEXT", len(text))
     assert from_json(text) == example()
-    monkeypatch.setattr(serialize, "MAX_TEXT", len(text) - 1)
+    monkeypatch.setattr(strict_json, "MAX_TEXT", len(text) - 1)
     for refused in (lambda: from_json(text), lambda: to_json(example())):
         with pytest.raises(GraphError, match=f"has {len(text):,} characters and the limit is {len(text) - 1:,}"):
             refused()

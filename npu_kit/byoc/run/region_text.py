@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from npu_kit.errors import GraphError
 from npu_kit.graph.ir import Graph
-from npu_kit.graph.serialize import MAX_TEXT, from_json, to_json
+from npu_kit.graph.serialize import from_json, to_json
+from npu_kit.graph.strict_json import MAX_TEXT
 from npu_kit.hw.presets import spec_from_json, spec_to_json
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.outside import OutsideError, parse_json

@@ -106,10 +106,14 @@ def outline(diagram: Diagram) -> str:
         around = tuple(_ancestors(box.group, parents))[::-1]
         common = (i for i, (a, b) in enumerate(zip(around, shown, strict=False)) if a != b)
         shared = next(common, min(len(around), len(shown)))
-        lines += [f"{'  ' * (shared + i)}{shorten(parents[key].title, _LABEL_CHARACTERS)}" for i, key in enumerate(around[shared:])]
+        lines += [
+            f"{'  ' * (shared + i)}{shorten(parents[key].title, _LABEL_CHARACTERS)}"
+            for i, key in enumerate(around[shared:])
+        ]
         shown = around
         tags = ", ".join(filter(None, (box.kind if box.kind != "op" else "", box.engine, box.place, *box.rows[:1])))
-        lines.append(f"{'  ' * len(around)}- {shorten(box.title, _LABEL_CHARACTERS)}{f'  [{shorten(tags, _LABEL_CHARACTERS)}]' if tags else ''}")
+        label = f"{'  ' * len(around)}- {shorten(box.title, _LABEL_CHARACTERS)}"
+        lines.append(f"{label}  [{shorten(tags, _LABEL_CHARACTERS)}]" if tags else label)
     return "\n".join((*lines, *map(clean, diagram.notes)))
 
 
