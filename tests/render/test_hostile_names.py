@@ -96,7 +96,6 @@ LINES: dict[str, Callable[[str], str]] = {
     "report": lambda name: str(report_of(name)),
     "steps": lambda name: str(render.steps_table(plan_of(name))),
     "reasons": lambda name: str(render.reasons_table(plan_of(name))),
-    "program": lambda name: str(render.program_table(plan_of(name), 0)),
     "table": lambda name: str(render.Table((name, name), ((name, name),))),
     "outline": lambda name: render.outline(diagram_of(name)),
     "region": lambda name: repr(Region(name, name, None, (), ())),
