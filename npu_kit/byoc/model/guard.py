@@ -34,22 +34,24 @@ def verify_depth(mod: IRModule) -> None:
     To be called before any pass.
     """
     for var, function in mod.functions.items():
-        depth = nesting_depth(function) if isinstance(function, relax.Function) else 0
-        if depth > MAX_DEPTH:
-            raise UnsupportedError(
-                f"an expression in {var.name_hint}",
-                f"it is nested {depth:,} deep, and TVM's passes recurse: the kit stops at {MAX_DEPTH:,}, before the "
-                "process ends",
-                "binding the steps to variables, as BlockBuilder.emit does; a chain of bindings can be of any length.",
+        if isinstance(function, relax.Function):
+            what = f"an expression in {var.name_hint}"
+            hint = (
+                "binding the steps to variables, as BlockBuilder.emit does; a chain of bindings can be of any length."
             )
-        branches = _branch_depth(function) if isinstance(function, relax.Function) else 0
-        if branches > MAX_BRANCH_DEPTH:
-            raise UnsupportedError(
-                f"an If in {var.name_hint}",
-                f"it is nested {branches:,} deep, and TVM's passes recurse: the kit stops at {MAX_BRANCH_DEPTH}, "
-                "before the process ends",
-                "a loop outside of the model, around run.",
-            )
+            _verify_nesting(what, nesting_depth(function), MAX_DEPTH, hint)
+            hint = "a loop outside of the model, around run."
+            _verify_nesting(f"an If in {var.name_hint}", _branch_depth(function), MAX_BRANCH_DEPTH, hint)
+
+
+def _verify_nesting(what: str, depth: int, limit: int, hint: str) -> None:
+    if depth > limit:
+        raise UnsupportedError(
+            what,
+            f"it is nested {depth:,} deep, and TVM's passes recurse: the kit stops at {limit:,}, before the "
+            "process ends",
+            hint,
+        )
 
 
 def verify_closures(mod: IRModule) -> None:

@@ -133,7 +133,9 @@ def constants_of(key: str) -> HeldConstants | None:
 
 def _release(key: str) -> None:
     with _changing:
-        held = _constants[key]
+        held = _constants.get(key)
+        if held is None:
+            return
         held.owners -= 1
         if held.owners or held.is_forever:
             return
