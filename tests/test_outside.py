@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from npu_kit.errors import SpecError
 from npu_kit.hw.presets import load_spec, save_spec
+from npu_kit.lessons import FIRST, copy_lessons
 from npu_kit.outside import MAX_DEPTH, MAX_VALUES, OutsideError, parse_json, read_text, verify_target
 
 PLAIN = st.recursive(
@@ -93,3 +94,12 @@ def test_nothing_is_written_through_a_link(tmp_path):
     assert not elsewhere.exists()
     with pytest.raises(SpecError, match="cannot write"):
         save_spec(load_spec(), "a\0b.json")
+
+
+def test_lessons_are_not_written_through_a_link_that_leads_nowhere(tmp_path):
+    elsewhere = tmp_path / "elsewhere.ipynb"
+    (tmp_path / "lessons").mkdir()
+    (tmp_path / "lessons" / FIRST).symlink_to(elsewhere)
+    written, kept = copy_lessons(tmp_path / "lessons")
+    assert tmp_path / "lessons" / FIRST in kept and written
+    assert not elsewhere.exists()
