@@ -14,7 +14,7 @@ LAB_ARGS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab tour test lint format unit notebooks test-browser lessons conformance fuzz bench clean
+.PHONY: help lab tour test lint format unit notebooks test-browser lessons conformance fuzz fuzz-loaders bench clean
 
 help: ## Show this list
 	@echo "npu_kit: make TARGET"
@@ -63,6 +63,11 @@ FUZZ_ARGS ?=
 fuzz: $(VENV)/.stamp-dev ## Draw random models and hold the kit against TVM and float64 (FUZZ_ARGS="--cases 20000")
 	$(BIN)/python scripts/fuzz.py $(FUZZ_ARGS)
 
+# For how long, and which: LOADERS_ARGS="--seconds 600 graph arrays".
+LOADERS_ARGS ?= --seconds 60
+fuzz-loaders: $(VENV)/.stamp-fuzz ## Feed broken files to every loader, guided by coverage (LOADERS_ARGS="--seconds 600")
+	$(BIN)/python fuzz/run.py $(LOADERS_ARGS)
+
 bench: $(VENV)/.stamp-dev ## Time planning, running and compiling on this machine
 	$(BIN)/python bench/run.py
 
@@ -86,6 +91,11 @@ $(VENV)/.stamp-dev: pyproject.toml $(VENV)/.stamp-python
 	@echo "Installing the kit and its test tools into $(VENV): about a minute, 1.1 GB"
 	@$(PIP) --editable ".[dev]"
 	@touch $@ $(VENV)/.stamp-lab
+
+$(VENV)/.stamp-fuzz: pyproject.toml $(VENV)/.stamp-dev
+	@echo "Installing Atheris into $(VENV)"
+	@$(PIP) --editable ".[dev,fuzz]"
+	@touch $@
 
 $(VENV)/.stamp-browser: pyproject.toml $(VENV)/.stamp-dev
 	@echo "Installing Playwright into $(VENV)"

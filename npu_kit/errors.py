@@ -6,6 +6,12 @@ that a view can lay them out.
 
 from __future__ import annotations
 
+import re
+
+MAX_PART = 2_000  # characters of one of the three parts: names and paths in them may come from anyone
+# Control characters, halves of surrogate pairs, and what reorders its neighbours: a terminal would act on them.
+_UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
 
 class NpuKitError(Exception):
     """Base of every error the kit raises on purpose.
@@ -17,6 +23,7 @@ class NpuKitError(Exception):
     """
 
     def __init__(self, what: str, why: str = "", hint: str = "") -> None:
+        what, why, hint = map(_safe, (what, why, hint))
         self.what, self.why, self.hint = what, why, hint
         message = what
         if why:
@@ -24,6 +31,13 @@ class NpuKitError(Exception):
         if hint:
             message += f" Try: {hint}" if message.endswith(".") else f". Try: {hint}"
         super().__init__(message)
+
+
+def _safe(text: str) -> str:
+    """``text`` with unsafe characters as Python writes them, and cut in the middle where it is very long."""
+    escaped = _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    half = MAX_PART // 2 - 2
+    return escaped if len(escaped) <= MAX_PART else f"{escaped[:half]} .. {escaped[-half:]}"
 
 
 class SpecError(NpuKitError, ValueError):

@@ -45,7 +45,7 @@ def copy_lessons(target: Path) -> tuple[list[Path], list[Path]]:
     try:
         for notebook in sorted([*source.glob("*.ipynb"), *source.glob("solutions/*.ipynb")]):
             copy = target / notebook.relative_to(source)
-            if copy.exists():
+            if copy.exists() or copy.is_symlink():  # a link that leads nowhere would be followed, and written
                 kept.append(copy)
                 continue
             copy.parent.mkdir(parents=True, exist_ok=True)

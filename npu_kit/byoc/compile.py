@@ -21,6 +21,7 @@ from npu_kit.byoc.run.callback import call_through
 from npu_kit.byoc.run.host import build_executable
 from npu_kit.byoc.run.model import RunnableModel, parameters_of
 from npu_kit.byoc.run.region_text import Settings
+from npu_kit.byoc.run.store import Keeper, kept_by
 from npu_kit.doctor import require_tvm
 from npu_kit.errors import PartitionError
 from npu_kit.graph.ir import Graph
@@ -33,11 +34,16 @@ class Compiled(RunnableModel):
     """A compiled model, and everything that was decided on the way. Made by ``compile``."""
 
     def __init__(
-        self, executable: Any, partition: Partition, regions: Sequence[GeneratedRegion], settings: Settings
+        self,
+        executable: Any,
+        partition: Partition,
+        regions: Sequence[GeneratedRegion],
+        settings: Settings,
+        keeper: Keeper,
     ) -> None:
         entry, function = _entry_of(partition.module)
         # executable.mod: VirtualMachine(executable) links an empty C module first and so needs a C compiler.
-        super().__init__(executable.mod, str(entry.name_hint), parameters_of(function))
+        super().__init__(executable.mod, str(entry.name_hint), parameters_of(function), keeper)
         self._executable, self._partition, self._settings = executable, partition, settings
         self._graphs = tuple(region.graph for region in regions)
         self._plans = tuple(region.plan for region in regions)
@@ -121,11 +127,13 @@ def compile(
     parts = partition(mod, settings.spec, patterns=patterns, merge=merge, bind_constants=bind_constants)
     verify_host(parts.module)
     verify_recursion(parts.module)
-    # Here errors arrive as they are raised; RunCodegen then finds the same content planned.
-    regions = [generate(region.function, settings) for region in parts.regions]
-    run_codegen = relax.transform.RunCodegen({BACKEND: write_options(settings)})
-    module = call_through(run_codegen, parts.module)
+    keeper = Keeper()
+    with kept_by(keeper):
+        # Here errors arrive as they are raised; RunCodegen then finds the same content planned.
+        regions = [generate(region.function, settings) for region in parts.regions]
+        run_codegen = relax.transform.RunCodegen({BACKEND: write_options(settings)})
+        module = call_through(run_codegen, parts.module)
     if module.attrs and "const_name_to_constant" in module.attrs:
         # The regions' loader holds the constants; TVM would store them a second time.
         module = module.without_attr("const_name_to_constant")
-    return Compiled(build_executable(module), parts, regions, settings)
+    return Compiled(build_executable(module), parts, regions, settings, keeper)

@@ -11,17 +11,21 @@ from tvm.ir import IRModule
 from tvm.relax.transform import FuseOpsByPattern, MergeCompositeFunctions
 
 from npu_kit.byoc import BACKEND
+from npu_kit.byoc.codegen.lower import lower
 from npu_kit.byoc.explain import explain
 from npu_kit.byoc.model.normalize import prepare
-from npu_kit.byoc.model.walk import model_functions, operators_in, region_functions, walk
+from npu_kit.byoc.model.walk import composites_of, model_functions, operators_in, region_functions, walk
+from npu_kit.byoc.model.wrapping import warn_of_wrapping
 from npu_kit.byoc.patterns.pattern_operators import required_operators
 from npu_kit.byoc.patterns.table import pattern_rows
 from npu_kit.byoc.patterns.watch import Recorder, watch
 from npu_kit.byoc.report import Partition
+from npu_kit.byoc.run.callback import call_through
 from npu_kit.doctor import require_tvm
-from npu_kit.errors import PartitionError
+from npu_kit.errors import PartitionError, PlanError, UnsupportedError
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
+from npu_kit.plan.planner import make_plan
 
 MERGE_MODES = ("safe", "always", "never")
 
@@ -51,18 +55,21 @@ def partition(
         UnsupportedError: ``mod`` holds what TVM does not survive.
     """
     if merge not in MERGE_MODES:
-        raise PartitionError(f"merge={merge!r}", f"it is one of {', '.join(map(repr, MERGE_MODES))}")
+        raise PartitionError(f"merge={merge!r:.80}", f"it is one of {', '.join(map(repr, MERGE_MODES))}")
+    if not isinstance(bind_constants, bool):
+        raise PartitionError(f"bind_constants={bind_constants!r:.80}", "it is True or False")
     require_tvm()
     machine = load_spec(spec)
     recorder = Recorder()
     watched = watch(pattern_rows(machine) if patterns is None else patterns, recorder)
     _refuse_other_backends(watched)
-    prepared = prepare(mod)
+    prepared = call_through(prepare, mod)
     _refuse_taken(prepared)
+    warn_of_wrapping(prepared)
     # Each pattern costs a pass over the module, and most patterns of a table need operators that a model lacks.
     present = operators_in(prepared)
     possible = [pattern for pattern in watched if required_operators(pattern.pattern) <= present]
-    module, obstacle = _cut(prepared, possible, merge, bind_constants, recorder)
+    module, obstacle = _cut(prepared, possible, merge, bind_constants, recorder, machine)
     report, regions = explain(prepared, module, watched, recorder)
     is_merged = bool(regions) and not obstacle
     if not regions:
@@ -103,14 +110,22 @@ def _refuse_taken(mod: IRModule) -> None:
 
 
 def _cut(
-    prepared: IRModule, patterns: Sequence[Any], merge: str, bind_constants: bool, recorder: Recorder
+    prepared: IRModule,
+    patterns: Sequence[Any],
+    merge: str,
+    bind_constants: bool,
+    recorder: Recorder,
+    machine: NpuSpec,
 ) -> tuple[IRModule, str]:
     """The partitioned module, and why its composites are not merged, "" if they are."""
     obstacle = "merge is 'never'" if merge == "never" else _merge_obstacle(prepared)
     if not obstacle:
         fused = _fuse(prepared, patterns, bind_constants, False, recorder)
         try:
-            return _merge(fused), ""
+            merged = call_through(_merge, fused)
+            obstacle = _why_too_large(merged, machine)
+            if not obstacle:
+                return merged, ""
         except Exception as error:  # whatever TVM raises: the other way to cut always works
             obstacle = f"TVM's merging raised {type(error).__name__}, {_last_line(error)}"
     if merge == "always":
@@ -124,10 +139,12 @@ def _fuse(
     """Group what matches into composites; where ``one_by_one``, wrap each in a region of its own."""
     fuse = FuseOpsByPattern(patterns, bind_constants=bind_constants, annotate_codegen=one_by_one)
     try:
-        return fuse(mod)
-    except Exception as error:
+        return call_through(fuse, mod)
+    except BaseException as error:
         if recorder.error is not None:
             raise recorder.error from None
+        if not isinstance(error, Exception):
+            raise
         hint = "a check with npu_kit.byoc.patterns.checks.check_flow, which refuses matches that something else reads."
         raise PartitionError("the patterns cannot be fused", _last_line(error), hint) from error
 
@@ -160,6 +177,25 @@ def _merge_obstacle(mod: IRModule) -> str:
                 return f"merging does not know text as an argument, and {bound.var.name} has one"
     if entry.name_hint != "main" and any(var.name_hint == "main" for var in mod.get_global_vars()):
         return "merging works on a function called main, and that name belongs to a TensorIR function here"
+    return ""
+
+
+def _why_too_large(mod: IRModule, machine: NpuSpec) -> str:
+    """Why a region of several composites does not fit the machine where each alone does, "" if all fit.
+
+    Inside a region everything that passes between composites may have to stand in DRAM at once.
+    """
+    for symbol, function in region_functions(mod):
+        if str(function.attrs["Codegen"]) != BACKEND or len(composites_of(function)) < 2:
+            continue
+        try:
+            graph, _ = lower(function, symbol)
+            if sum(node.outputs[0].nbytes for node in graph.nodes) > machine.tier("L3").capacity_bytes:
+                make_plan(graph, machine)
+        except PlanError as error:
+            return f"as one region, {error.what}: {error.why}"
+        except UnsupportedError:
+            continue  # whoever compiles it hears of it
     return ""
 
 

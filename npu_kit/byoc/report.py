@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_kit.hw.spec import NpuSpec
-from npu_kit.render.format import number_of
+from npu_kit.render.format import clean, number_of, shorten
 
 # What a refusal is about; "check" is a check of one's own that says no without a reason.
 RULES = ("dtype", "attribute", "shape", "memory", "scale", "leak", "cycle", "operand", "check")
@@ -108,7 +108,7 @@ class Report:
         rows = [_HEADINGS, *(_cells(call) for call in self.calls)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([self.summary, *self.notes, "", *lines])
+        return "\n".join([self.summary, *(shorten(note, _REASON_CHARACTERS) for note in self.notes), "", *lines])
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(cell)}</th>" for cell in _HEADINGS)
@@ -116,7 +116,7 @@ class Report:
             "<tr>" + "".join(f'<td style="text-align:left">{html.escape(cell)}</td>' for cell in _cells(call)) + "</tr>"
             for call in self.calls
         )
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in (self.summary, *self.notes))
+        notes = "".join(f"<p>{html.escape(clean(note))}</p>" for note in (self.summary, *self.notes))
         return f"{notes}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
@@ -132,7 +132,7 @@ class Region:
 
     def __repr__(self) -> str:
         composites, calls = number_of(len(self.composites), "composite"), number_of(len(self.calls), "call")
-        return f"Region({self.label}, {composites}, {calls})"
+        return f"Region({shorten(self.label, _NAME_CHARACTERS)}, {composites}, {calls})"
 
 
 @dataclass(frozen=True)
@@ -152,13 +152,16 @@ class Partition:
         return f"Partition({self.report.summary} merged={self.merged})"
 
     def _repr_html_(self) -> str:
-        return f"{self.report._repr_html_()}<p>{html.escape(self.merge_reason)}</p>"
+        return f"{self.report._repr_html_()}<p>{html.escape(clean(self.merge_reason))}</p>"
 
 
+_NAME_CHARACTERS = 60
+_REASON_CHARACTERS = 600
 _HEADINGS = ("#", "operator", "variable", "result", "where", "composite", "why")
 
 
 def _cells(call: CallReport) -> tuple[str, ...]:
     where = call.region if call.is_on_npu else call.where
     composite = call.composite.split(".", 1)[-1]  # the backend's name is the same in every row
-    return (str(call.index), call.op, call.name, call.type, where, composite, call.reason)
+    names = (shorten(text, _NAME_CHARACTERS) for text in (call.op, call.name, call.type, where, composite))
+    return (str(call.index), *names, shorten(call.reason, _REASON_CHARACTERS))

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from npu_kit.data.arrays import load_arrays
 
 IMAGES_FILE = Path(__file__).with_name("digits_images.npz")
 WEIGHTS_FILE = Path(__file__).with_name("digits_weights.npz")
@@ -52,7 +53,7 @@ def load_digits_data() -> DigitsData:
     >>> load_digits_data()
     DigitsData(1797 images of 8x8, 360 held out)
     """
-    stored = _load(IMAGES_FILE)
+    stored = load_arrays(IMAGES_FILE)
     is_test = np.zeros(len(stored["labels"]), np.bool_)
     is_test[stored["test_indices"]] = True
     images = stored["images"][..., np.newaxis].astype(np.float32) / np.float32(MAX_PIXEL)
@@ -68,9 +69,4 @@ def load_digits_parameters() -> dict[str, NDArray[np.float32]]:
     >>> load_digits_parameters()["conv2_weight"].shape
     (3, 3, 12, 40)
     """
-    return _load(WEIGHTS_FILE)
-
-
-def _load(path: Path) -> dict[str, NDArray[Any]]:
-    with np.load(path, allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
+    return load_arrays(WEIGHTS_FILE)

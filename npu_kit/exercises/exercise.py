@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from npu_kit.blame import line_of
 from npu_kit.errors import NpuKitError
 from npu_kit.exercises.compare import describe, first_difference, is_number
 
@@ -78,7 +79,7 @@ class Exercise:
             return self._outcome(WRONG, str(error))
         except Exception as error:
             # Learners' code fails in every possible way, and a failing check must not stop "Run All".
-            return self._outcome(WRONG, f"{type(error).__name__}: {error}")
+            return self._outcome(WRONG, told(error))
         return self._outcome(WRONG, difference, self.hint) if difference else self._outcome(RIGHT)
 
     def _outcome(self, state: str, difference: str = "", hint: str = "") -> Outcome:
@@ -86,6 +87,12 @@ class Exercise:
             return Outcome(self.name, state, f"{self.name}. Put your answer where the ... is, then run this again")
         text = self.name + (f": {difference}" if difference else "") + (f". Hint: {hint}" if hint else "")
         return Outcome(self.name, state, text)
+
+
+def told(error: BaseException) -> str:
+    """An error in a few words, with the line of the learner's code that it came from."""
+    where = line_of(error)
+    return f"{type(error).__name__}: {error}{where and f' ({where})'}"
 
 
 def is_stub(answer: Any) -> bool:
@@ -152,7 +159,7 @@ def function_exercise(
             except NotImplementedError:
                 raise NotDone from None
             except Exception as error:
-                raise NoValue(f"{call} raised {type(error).__name__}: {error}") from error
+                raise NoValue(f"{call} raised {told(error)}") from error
             if is_stub(found) and not is_stub(expected):
                 refuse_stub(function, found, call)
             if difference := first_difference(found, expected, tolerance):

@@ -19,6 +19,7 @@ from npu_kit.exercises.exercise import (
     function_exercise,
     is_stub,
     refuse_stub,
+    told,
     value_exercise,
 )
 from npu_kit.exercises.watched import WatchedMemory, in_dram
@@ -68,7 +69,7 @@ def _judge_product(name: str, last: Callable[[Array], Array]) -> Callable[[Any],
             except NotImplementedError:
                 raise NotDone from None
             except Exception as error:
-                raise NoValue(f"{what} raised {type(error).__name__}: {error}") from error
+                raise NoValue(f"{what} raised {told(error)}") from error
             if is_stub(found):
                 refuse_stub(multiply, found, what)
             if not isinstance(found, np.ndarray):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from npu_kit.errors import NpuKitError
+from npu_kit.outside import OutsideError, parse_json
 
 MAX_TEXT = 64 * 1024 * 1024  # characters, of one byte each: the text is ASCII
-MAX_DIGITS = 40  # more than any float or 64-bit integer needs when written in full
 
 _T = TypeVar("_T")
 
@@ -36,23 +34,14 @@ class JsonReader:
             raise self.error(self.subject, f"it has {len(text):,} characters and the limit is {MAX_TEXT:,}")
 
     def parse(self, text: Any) -> Any:
-        """The value that the text says: no duplicate keys, no endless or non-finite numbers."""
+        """The value that the text says, as ``outside.parse_json`` reads it."""
         if not isinstance(text, str):
             raise self.error(self.subject, f"it must be text and is {type(text).__name__}")
         self.check_length(text)
         try:
-            return json.loads(
-                text,
-                object_pairs_hook=self._pairs,
-                parse_int=lambda digits: self._number(digits, int),
-                parse_float=lambda digits: self._number(digits, float),
-                parse_constant=lambda name: self.refuse("a number", f"{name} is not JSON", "a finite number"),
-            )
-        except json.JSONDecodeError as error:
-            raise self.error(self.subject, f"{error.msg} at line {error.lineno}, column {error.colno}") from None
-        except RecursionError:
-            why = "it nests deeper than Python's parser goes, and the schema needs 6"
-            raise self.error(self.subject, why) from None
+            return parse_json(text)
+        except OutsideError as error:
+            raise self.error(f"{self.subject}{error.where and ', '}{error.where:.200}", error.why, error.hint) from None
 
     def object(self, value: Any, where: str, keys: Iterable[str], others: bool = False) -> Mapping[str, Any]:
         """An object with exactly these keys, or at least these."""
@@ -89,22 +78,6 @@ class JsonReader:
         if type(value) is not str:
             self.refuse(where, f"needs text and got {shown(value)}")
         return str(value)
-
-    def _pairs(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in found:
-                self.refuse("an object", f"the key {key!r:.80} stands there twice")
-            found[key] = value
-        return found
-
-    def _number(self, digits: str, kind: Callable[[str], _T]) -> _T:
-        if len(digits) > MAX_DIGITS:
-            self.refuse("a number", f"it has {len(digits)} characters and the limit is {MAX_DIGITS}")
-        value = kind(digits)
-        if isinstance(value, float) and not math.isfinite(value):
-            self.refuse("a number", f"{digits} is larger than any float", "a finite number")
-        return value
 
 
 def shown(value: Any) -> str:

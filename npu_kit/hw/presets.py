@@ -11,13 +11,13 @@ import difflib
 import hashlib
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from npu_kit.errors import SpecError
 from npu_kit.hw.spec import Engine, MemoryTier, NpuSpec, PowerMode, TileSpec
 from npu_kit.hw.verify import verify_spec
+from npu_kit.outside import OutsideError, parse_json, read_text, verify_target
 
 FORMAT_VERSION = 1
 MAX_FILE_BYTES = 1_000_000
@@ -55,7 +55,7 @@ def load_spec(name_or_path: str | os.PathLike[str] | NpuSpec = "example") -> Npu
         if not _is_path(name_or_path):
             near = difflib.get_close_matches(name_or_path, preset_names(), n=1)
             hint = f"{near[0]!r}." if near else "one of these, or the path of a .json file."
-            raise SpecError(f"no preset {name_or_path!r}", f"the kit has {', '.join(preset_names())}", hint)
+            raise SpecError(f"no preset {name_or_path!r:.80}", f"the kit has {', '.join(preset_names())}", hint)
     return spec_from_json(_read(Path(name_or_path)), str(name_or_path))
 
 
@@ -68,12 +68,15 @@ def save_spec(spec: NpuSpec, path: str | os.PathLike[str], *, overwrite: bool = 
     target = Path(path)
     text = spec_to_json(spec)
     try:
+        verify_target(target)
         with target.open("w" if overwrite else "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
         raise SpecError(f"cannot write {target}", "it exists", "another name, or overwrite=True.") from None
     except OSError as error:
         raise SpecError(f"cannot write {target}", error.strerror or str(error)) from None
+    except ValueError as error:  # a link, or a name that no system has
+        raise SpecError(f"cannot write {target}", str(error), "another name.") from None
     return target
 
 
@@ -127,16 +130,6 @@ def spec_from_json(text: str, origin: str = "text") -> NpuSpec:
     return spec
 
 
-class _Object(dict[str, Any]):
-    """A JSON object that remembers which keys stood in it twice; plain ``json`` lets the last one win silently."""
-
-    def __init__(self, pairs: Iterable[tuple[str, Any]]) -> None:
-        pairs = list(pairs)
-        super().__init__(pairs)
-        keys = [key for key, _ in pairs]
-        self.repeated = [key for key in self if keys.count(key) > 1] if len(self) < len(keys) else []
-
-
 @dataclasses.dataclass(frozen=True)
 class _Reader:
     """Reads the shape of a description (which keys, objects and arrays); the values are ``verify_spec``'s."""
@@ -147,15 +140,12 @@ class _Reader:
         raise SpecError(f"{key} in {self.origin}", why, hint)
 
     def parse(self, text: str) -> Any:
-        def refuse(constant: str) -> NoReturn:
-            raise ValueError(f"{constant} is not a JSON number")
-
         try:
-            return json.loads(text, object_pairs_hook=_Object, parse_constant=refuse)
-        except RecursionError:
-            raise SpecError(f"{self.origin} is not a hardware description", "it is nested too deep") from None
-        except ValueError as error:  # JSONDecodeError gives line and column
-            raise SpecError(f"{self.origin} is not JSON", str(error)) from None
+            return parse_json(text)
+        except OutsideError as error:
+            if error.where:
+                self.fail(error.where, error.why, error.hint)
+            raise SpecError(f"{self.origin} is not JSON", error.why) from None
 
     def fields(self, value: Any, path: str, names: tuple[str, ...]) -> dict[str, Any]:
         """The members of an object that has exactly the keys ``names``."""
@@ -173,10 +163,8 @@ class _Reader:
 
     def table(self, value: Any, path: str) -> dict[str, Any]:
         """The members of an object with keys of its own."""
-        if not isinstance(value, _Object):
+        if not isinstance(value, dict):
             self.fail(path or "the description", f"it is a JSON {_json_type(value)} and must be an object")
-        for key in value.repeated:
-            self.fail(f"{path}.{key:.80}" if path else f"{key:.80}", "the key is given twice", "remove one.")
         return dict(value)
 
     def items(self, value: Any, path: str) -> list[Any]:
@@ -205,13 +193,6 @@ def _is_path(text: str) -> bool:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise SpecError(f"cannot read {path}", error.strerror or str(error)) from None
-    if len(content) > MAX_FILE_BYTES:
-        raise SpecError(f"cannot read {path}", f"it is larger than {MAX_FILE_BYTES:,} bytes, the limit")
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise SpecError(f"cannot read {path}", f"it is not UTF-8 text ({error.reason})") from None
+        return read_text(path, MAX_FILE_BYTES)
+    except OutsideError as error:
+        raise SpecError(f"cannot read {path}", error.why) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 from npu_kit.errors import SpecError
@@ -151,7 +152,7 @@ class NpuSpec:
         from npu_kit.hw.verify import verify_spec
 
         if tile is not None:
-            rows, columns = (tile, tile) if isinstance(tile, int) else tile
+            rows, columns = _sides(tile)
             changes["tile"] = dataclasses.replace(self.tile, rows=rows, columns=columns)
         tiers = changes.get("tiers", self.tiers)
         for field_name, by_tier in (("capacity_bytes", capacity_bytes), ("energy_pj_per_byte", energy_pj_per_byte)):
@@ -173,3 +174,15 @@ class NpuSpec:
         for name in by_tier:
             self.tier(name)
         return tuple(dataclasses.replace(t, **{field_name: by_tier.get(t.name, getattr(t, field_name))}) for t in tiers)
+
+
+def _sides(tile: object) -> tuple[int, int]:
+    """Rows and columns of a tile that was asked for, as Python integers; NumPy's are taken too."""
+    sides = (tile, tile) if isinstance(tile, Integral) else tile
+    if isinstance(sides, tuple | list) and len(sides) == 2 and all(_is_whole(side) for side in sides):
+        return int(sides[0]), int(sides[1])
+    raise SpecError(f"a tile of {tile!r:.80}", "it must be one whole number, or two: rows and columns", "tile=16.")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)

@@ -17,6 +17,7 @@ from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry
 from npu_kit.graph.strict_json import MAX_TEXT, JsonReader, shown
 from npu_kit.hw.presets import spec_from_json, spec_to_json
+from npu_kit.outside import OutsideError, read_text, verify_target
 from npu_kit.plan.ir import Axis, Buffer, Operand, Plan, Reason, Slot, Step
 from npu_kit.plan.planned_graph import planned_graph_from, planned_graph_to
 from npu_kit.plan.verify import verify_plan
@@ -91,12 +92,15 @@ def save_plan(plan: Plan, path: str | os.PathLike[str], *, overwrite: bool = Fal
     """
     target, text = Path(path), plan_to_json(plan)
     try:
+        verify_target(target)
         with target.open("w" if overwrite else "x", encoding="ascii", newline="\n") as file:
             file.write(text)
     except FileExistsError:
         raise PlanError(f"cannot write {target}", "it exists", "another name, or overwrite=True") from None
     except OSError as error:
         raise PlanError(f"cannot write {target}", error.strerror or str(error)) from None
+    except ValueError as error:  # a link, or a name that no system has
+        raise PlanError(f"cannot write {target}", str(error), "another name") from None
     return target
 
 
@@ -107,14 +111,10 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         PlanError, GraphError, SpecError: the file cannot be read, or as ``plan_from_json``.
     """
     try:
-        with Path(path).open("rb") as file:
-            content = file.read(MAX_TEXT + 1)
-    except OSError as error:
-        raise PlanError(f"cannot read {path}", error.strerror or str(error)) from None
-    try:
-        return plan_from_json(content.decode("ascii"))
-    except UnicodeDecodeError:
-        raise PlanError(f"cannot read {path}", "it is not the ASCII text of a plan") from None
+        text = read_text(path, MAX_TEXT, "ascii")
+    except OutsideError as error:
+        raise PlanError(f"cannot read {path}", error.why) from None
+    return plan_from_json(text)
 
 
 def _fields(value: object, names: tuple[str, ...]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from npu_kit.plan.no_room import refuse_tensor
 from npu_kit.plan.placement import FarMemory, TensorMemory
 from npu_kit.plan.steps import label
 from npu_kit.plan.storage import homes
+from npu_kit.plan.windows import verify_windows
 
 
 def copied_heads(graph: Graph) -> tuple[Entry, ...]:
@@ -56,6 +57,7 @@ def place_tensors(
     Raises:
         NoRoomError: a tensor does not fit DRAM.
     """
+    verify_windows(graph)
     placer = _Placer(graph, spec, groups, l2_bytes)
     for node_id in graph.arg_nodes:
         node = graph.nodes[node_id]

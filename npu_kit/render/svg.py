@@ -29,7 +29,8 @@ class Canvas:
             title: one line for screen readers.
             description: what the picture says, for readers who do not see it.
         """
-        self.width, self.height, self.title = width, height, clean(title)
+        # A title without a letter that can be drawn would leave a screen reader with nothing.
+        self.width, self.height, self.title = width, height, clean(title).strip() or "Picture"
         self._root = ElementTree.Element(
             "svg",
             {

@@ -28,6 +28,8 @@ from npu_kit.trace.events import EVENT_DTYPE
 
 Array = NDArray[Any]
 MODES = ("fast", "step")
+# Of one thread. A window that reaches far, over 10,000 rows of padding for example, needs that much at once.
+LARGEST_SCRATCH_BYTES = 256 << 20
 
 
 def execute(
@@ -67,11 +69,11 @@ def execute(
             tensors.setdefault(entry, result)
     recorded: tuple[tuple[Counters, ...], list[Row]] = ((), [])
     traces = active_traces()
-    if mode == "fast":
-        fast = prepared or FastPlan(plan)
+    fast = (prepared or FastPlan(plan)) if mode == "fast" else None
+    if fast is not None and fast.scratch_bytes <= LARGEST_SCRATCH_BYTES:
         _run_fast(plan, fast, tensors, results)
         recorded = (fast.counters() if traces else (), [])
-    else:
+    else:  # the same bits, in the memory that the machine has
         recorded = _run_steps(plan, tensors, results, poison=poison)
     _repeat_heads(graph, results)
     if traces:
@@ -85,7 +87,7 @@ def execute(
 def verify_mode(mode: str) -> None:
     """Raise ExecutionError if ``mode`` is none of ``MODES``."""
     if mode not in MODES:
-        raise ExecutionError(f"no mode {mode!r}", f"there are {' and '.join(MODES)}")
+        raise ExecutionError(f"no mode {mode!r:.80}", f"there are {' and '.join(MODES)}")
 
 
 def _run_fast(plan: Plan, fast: FastPlan, tensors: dict[Entry, Array], results: Sequence[Array]) -> None:
@@ -100,7 +102,7 @@ def _run_fast(plan: Plan, fast: FastPlan, tensors: dict[Entry, Array], results: 
 def _run_steps(
     plan: Plan, tensors: dict[Entry, Array], results: Sequence[Array], *, poison: bool
 ) -> tuple[tuple[Counters, ...], list[Row]]:
-    memory, timeline = OnChipMemory(plan.spec), Timeline()
+    memory, timeline = OnChipMemory(plan.spec, plan), Timeline()
     counters: list[Counters] = []
     rows: list[Row] = []
     _place(plan, tensors, memory)

@@ -78,6 +78,7 @@ class FastPlan:
                 self._lives[entry] = (self._lives.get(entry, (first, 0))[0], first)
         self._lives.update((entry, (self._lives.get(entry, (0, 0))[0], len(plan.steps))) for entry in self._copied)
         self._inner = {first for first, batch in self._batches.items() if self._is_inner(batch)}
+        self.scratch_bytes = max(run.scratch_bytes for run in self._runs.values())  # of each thread
         self._counters: tuple[Counters, ...] | None = None
         self._threads = threading.local()
 
@@ -187,13 +188,12 @@ class FastPlan:
     def _workspace(self) -> _Workspace:
         """This thread's."""
         if not hasattr(self._threads, "workspace"):
-            nbytes = max(run.scratch_bytes for run in self._runs.values())
             tensors = self._tensors()
             constants = dict(zip(map(Entry, self._plan.graph.constants), self.constants, strict=False))
             if set(self._owner.values()) <= {*tensors, *constants}:
                 tensors |= constants
                 place_views(self._plan.graph, tensors)
-            lanes = [Scratch(nbytes) for _ in range(self._lanes)]
+            lanes = [Scratch(self.scratch_bytes) for _ in range(self._lanes)]
             is_shared = any(run.is_shared for run in self._runs.values())
             self._threads.workspace = _Workspace(lanes, is_shared, tensors)
         workspace: _Workspace = self._threads.workspace

@@ -12,16 +12,30 @@ from numpy.typing import NDArray
 from npu_kit.errors import ExecutionError
 from npu_kit.graph.ir import DTYPE_BYTES
 from npu_kit.hw.spec import MemoryTier, NpuSpec
+from npu_kit.plan.ir import Buffer, Plan, Slot
 
 Array = NDArray[Any]
 
 
-class TierMemory:
-    """The bytes of one on-chip tier."""
+# Up to here a tier is as large as the machine says. A spec may describe a petabyte of L1, and no computer can stand in
+# for that: beyond, a tier ends where the plan ends.
+LARGEST_TIER_BYTES = 1 << 30
 
-    def __init__(self, tier: MemoryTier) -> None:
+
+class TierMemory:
+    """The bytes of one on-chip tier.
+
+    Args:
+        tier: which.
+        reach_bytes: the end of the last byte that will be used, for a tier that is too large to be there as a whole.
+    """
+
+    def __init__(self, tier: MemoryTier, reach_bytes: int | None = None) -> None:
         self.tier = tier
-        self._bytes = np.zeros(tier.capacity_bytes, np.uint8)
+        nbytes = tier.capacity_bytes
+        if nbytes > LARGEST_TIER_BYTES and reach_bytes is not None:
+            nbytes = reach_bytes
+        self._bytes = np.zeros(nbytes, np.uint8)
         self.peak_bytes = 0  # highest address ever handed out
 
     def view(self, offset_bytes: int, shape: Sequence[int], dtype: str) -> Array:
@@ -46,12 +60,24 @@ class TierMemory:
 
 
 class OnChipMemory:
-    """The tiers L0, L1 and L2 of one machine."""
+    """The tiers L0, L1 and L2 of one machine, for a plan or for whatever comes."""
 
-    def __init__(self, spec: NpuSpec) -> None:
+    def __init__(self, spec: NpuSpec, plan: Plan | None = None) -> None:
+        reach = {} if plan is None else _reach_of(plan)
         self._tiers: Mapping[str, TierMemory] = {
-            tier.name: TierMemory(tier) for tier in spec.tiers if tier.name != "L3"
+            tier.name: TierMemory(tier, reach.get(tier.name, 0) if plan else None)
+            for tier in spec.tiers
+            if tier.name != "L3"
         }
 
     def __getitem__(self, name: str) -> TierMemory:
         return self._tiers[name]
+
+
+def _reach_of(plan: Plan) -> dict[str, int]:
+    """By tier, the end of the last slot or buffer."""
+    reach: dict[str, int] = {}
+    places: list[Slot | Buffer] = [slot for step in plan.steps for slot in step.slots]
+    for place in [*places, *plan.buffers]:
+        reach[place.tier] = max(reach.get(place.tier, 0), place.offset_bytes + place.nbytes)
+    return reach

@@ -132,6 +132,59 @@ def test_a_manifest_of_another_form_is_refused(copied, text):
         npu_kit.load(library, trust=True)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("format", "other", "format: it is 'other' and must be 'npu_kit.model'"),
+        ("format_version", 2, "format_version: it is 2 and this kit reads 1"),
+        ("format_version", True, "format: "),
+        ("sha256", "0" * 63, "sha256: it is '0+', which is no sha256"),
+        ("sha256", None, "sha256: it is None"),
+        ("entry", "", "entry: it is '' and must be the name of a function"),
+        ("entry", "a\0b", "entry: "),
+        ("entry", ["main"], "entry: "),
+        ("parameters", {}, "parameters: it must be an array"),
+        ("parameters", [["x", [1]]], r"parameters\[0\]: it must be an array of name, shape and dtype"),
+        ("parameters", [[3, [1], "float32"]], r"parameters\[0\]: its name is 3"),
+        ("parameters", [["x", [-1], "float32"]], r"parameters\[0\]: its shape is \[-1\]"),
+        ("parameters", [["x", [True], "float32"]], "its shape is"),
+        ("parameters", [["x", [2**63], "float32"]], "its shape is"),
+        ("parameters", [["x", [1] * 33, "float32"]], "its shape is"),
+        ("parameters", [["x", [1], "float31"]], "its dtype is 'float31'"),
+        ("parameters", [["x", [1], "object"]], "its dtype is 'object'"),
+        ("parameters", [["x", [1], "f4,f4"]], "its dtype is"),
+    ],
+)
+def test_a_manifest_with_a_value_that_makes_no_sense_is_refused(copied, key, value, told):
+    library, manifest = copied
+    content = json.loads(manifest.read_text())
+    content[key] = value
+    manifest.write_text(json.dumps(content))
+    with pytest.raises(ToolError, match=f"cannot read the manifest .*{told}"):
+        npu_kit.load(library, trust=True)
+
+
+def test_an_entry_that_the_library_does_not_have_is_refused(copied):
+    library, manifest = copied
+    manifest.write_text(manifest.read_text().replace('"main"', '"other"'))
+    with pytest.raises(ToolError, match=r"cannot load .*: it has no function 'other'"):
+        npu_kit.load(library, trust=True)
+
+
+def test_an_export_writes_where_it_was_told_to_or_nowhere(tmp_path):
+    compiled = npu_kit.compile(two_layers(3)[0])
+    elsewhere = tmp_path / "elsewhere"
+    (tmp_path / "a.so.json").symlink_to(elsewhere)
+    (tmp_path / "b.so").symlink_to(elsewhere)
+    for name, told in (
+        *(("a.so", "it is a link to .*elsewhere"), ("b.so", "it is a link to .*elsewhere")),
+        *(("no/folder/c.so", "there is no folder .*folder"), ("d\0.so", "null byte"), (".", ".")),
+    ):
+        with pytest.raises(ToolError, match=f"cannot export .*{told}"):
+            compiled.export(tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.so.json", "b.so"]
+
+
 def test_missing_files_are_named(copied):
     library, manifest = copied
     library.unlink()

@@ -15,7 +15,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from npu_kit.byoc.codegen import generate, library
-from npu_kit.byoc.run import regions
+from npu_kit.byoc.run import regions, store
 from npu_kit.byoc.run.callback import guarded
 from npu_kit.byoc.run.region_text import Package, Settings, digest_constants, key_of, package_from_json
 from npu_kit.errors import ExecutionError, GraphError, InputError, PartitionError, PlanError, SpecError
@@ -237,6 +237,11 @@ def test_a_region_that_does_not_fit_fails_when_it_is_compiled():
         generate_only_region(MatmulRelu, Settings(tiny))
 
 
+def forget_regions():
+    store._recent.clear()
+    store._alive.clear()
+
+
 def test_a_long_text_is_handed_over_once(matrices, monkeypatch):
     x, w = matrices
     loads = []
@@ -246,12 +251,12 @@ def test_a_long_text_is_handed_over_once(matrices, monkeypatch):
     tvm.register_global_func(regions.LOAD, load, override=True)
     try:
         vm = machine(build(MatmulRelu, {"tile": 24}))
-        regions._regions.clear()  # as in a process that loads a library
+        forget_regions()  # as in a process that loads a library
         for _ in range(3):
             np.testing.assert_allclose(call(vm, x, w).numpy(), np.maximum(x @ w, 0), atol=1e-5)
     finally:
         tvm.register_global_func(regions.LOAD, guarded(real), override=True)
-    assert len(loads) == 1 and set(regions._regions) == set(loads)
+    assert len(loads) == 1 and store.find(loads[0]) is not None
 
 
 def test_inputs_are_read_only_views_and_outputs_are_written_in_place(executed, rng):
@@ -384,7 +389,7 @@ def test_upstreams_runtime_name_wants_the_constants_of_the_graph():
 
 def test_one_bare_graph_cannot_have_two_sets_of_constants():
     region = generate_only_region(layers(10)[0], bind_constants=True)
-    key, _, _ = regions.add(Package(region.graph, Settings(load_spec("example")), ""))
+    key = store.add(Package(region.graph, Settings(load_spec("example")), ""))[0].key
     values = list(region.constants.values())
     assert regions.set_constants(key, [tvm.runtime.tensor(value) for value in values]) == 0
     assert regions.set_constants(key, [tvm.runtime.tensor(value) for value in values]) == 0

@@ -328,6 +328,23 @@ def test_ctrl_c_while_the_host_computes_is_a_keyboard_interrupt(rng):
     np.testing.assert_array_equal(compiled.run(array), expected)
 
 
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_at_any_moment_of_compiling_is_a_keyboard_interrupt(x):
+    """TVM makes a RuntimeError of one that Python delivers at the entry of a pattern's check."""
+    mod, reference = dense(17)
+    npu_kit.compile(mod, bind_constants=True)
+    started = time.perf_counter()
+    npu_kit.compile(mod, bind_constants=True)
+    took = time.perf_counter() - started
+    for part in range(10):
+        timer = threading.Timer(took * (part + 0.5) / 10, os.kill, (os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            timer.start()
+            npu_kit.compile(mod, bind_constants=True)
+            time.sleep(5)  # on a machine that was suddenly faster, the interrupt comes here
+    np.testing.assert_allclose(npu_kit.compile(mod, bind_constants=True).run(x), reference(x), atol=1e-5)
+
+
 def test_threads_have_a_machine_each(rng):
     mod, reference = dense(8)
     compiled = npu_kit.compile(mod, bind_constants=True)

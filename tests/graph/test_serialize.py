@@ -208,14 +208,14 @@ def edited(*path: Any, value: Any = None, remove: bool = False) -> str:
 
 
 WRONG = [
-    ("", "Expecting value at line 1, column 1"),
+    ("", "Expecting value at line 1 column 1"),
     ("{", "at line 1"),
     ("[]", "the top level: needs an object and got list"),
     ("null", "needs an object and got NoneType"),
     ("NaN", "NaN is not JSON"),
     ('{"nodes": Infinity}', "Infinity is not JSON"),
-    ("[" * 200_000, "nests deeper"),
-    ('{"a":' * 200_000, "nests deeper"),
+    ("[" * 200_000, "nested too deep"),
+    ('{"a":' * 200_000, "nested too deep"),
     ('{"nodes": 1e999}', "1e999 is larger than any float"),
     ('{"nodes": ' + "9" * 41 + "}", "has 41 characters and the limit is 40"),
     ('{"nodes": ' + "9" * 100_000 + "}", "has 100000 characters"),

@@ -241,13 +241,13 @@ def test_every_number_refuses_every_other_type(wrong: Any) -> None:
         # json.dumps writes inf and nan as words, which are no JSON
         with pytest.raises(SpecError) as caught:
             load_changed(content)
-        assert path in str(caught.value) or "is not a JSON number" in caught.value.why
+        assert path in str(caught.value) or "is not JSON" in caught.value.why
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "1e400", "0", "-0.5", "1.0000001"])
 def test_a_share_is_a_finite_number_of_zero_to_one(word: str) -> None:
     text = spec_to_json(load_spec("example")).replace('"active_share": 0.5', f'"active_share": {word}')
-    with pytest.raises(SpecError, match=r"active_share|not a JSON number"):
+    with pytest.raises(SpecError, match=r"active_share|is not JSON|larger than any float"):
         spec_from_json(text)
 
 
@@ -259,7 +259,9 @@ def test_an_energy_is_a_finite_number_from_zero(energy: str, word: str) -> None:
     key = energy.split(":")[0]
     for inside in ("0", "0.0", "5e-324", "1000000", "162.5"):
         spec_from_json(text.replace(energy, f"{key}: {inside}"))
-    with pytest.raises(SpecError, match=r"tiers\[3\].energy_pj_per_byte|mac_energy_pj.int8|not a JSON number"):
+    with pytest.raises(
+        SpecError, match=r"tiers\[3\].energy_pj_per_byte|mac_energy_pj.int8|is not JSON|larger than any float"
+    ):
         spec_from_json(text.replace(energy, f"{key}: {word}"))
 
 

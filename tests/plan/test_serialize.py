@@ -80,7 +80,7 @@ def test_files_are_not_overwritten_unasked(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="cannot read"):
         load_plan(tmp_path / "none.json")
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(PlanError, match="not the ASCII text"):
+    with pytest.raises(PlanError, match="not ASCII text"):
         load_plan(path)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import traitlets
 
 from npu_kit.errors import PlanError
+from npu_kit.graph.ir import Entry, Graph, Node, TensorType
 from npu_kit.hw import load_spec
+from npu_kit.hw.sources import sources_after
 from npu_kit.plan.cost import DATAFLOWS
 from npu_kit.plan.forecast import forecast
 from npu_kit.plan.planner import make_plan
@@ -192,3 +196,24 @@ def test_wrong_arguments_are_refused(conv_relu):
 def test_repr(explorer):
     explorer.position = 3
     assert repr(explorer) == "TileExplorer(tile=16, L1=256 KB, step=0, position=3)"
+
+
+def test_a_machine_whose_smallest_tile_is_large(conv_relu):
+    """The first tile is the smallest that the machine has, where the usual one is smaller."""
+    example = load_spec("example")
+    spec = dataclasses.replace(example, tile=dataclasses.replace(example.tile, minimum=20))
+    spec = dataclasses.replace(spec, sources=sources_after(example, spec))
+    explorer = TileExplorer(conv_relu, spec, make_plan, forecast)
+    assert explorer.tile == explorer._controls["tile"].value == explorer._controls["tile"].min == 20
+    assert explorer.plan.spec.tile.rows == 20
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0,)])
+def test_a_graph_without_elements_has_no_tile_and_no_error(shape):
+    kind = TensorType(shape, "float32")
+    nodes = (Node("input", "x", (kind,)), Node("kernel", "relu", (kind,), (Entry(0),), {}, "c#0"))
+    explorer = TileExplorer(Graph("empty", nodes, (0,), (Entry(1),)), "example", make_plan, forecast)
+    assert "Step 0 has no tile: its result has no elements." in explorer._status.value
+    assert explorer._alert.value == ""
+    explorer._controls["tile"].value = 8
+    assert explorer._alert.value == ""

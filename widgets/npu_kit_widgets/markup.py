@@ -29,7 +29,8 @@ def status(text: str) -> str:
 
 def preformatted(text: str) -> str:
     """Text whose lines and blanks stay as they are."""
-    return f"<pre>{html.escape(text)}</pre>"
+    lines = (clean(line) for line in text.splitlines())
+    return f"<pre>{html.escape(chr(10).join(lines))}</pre>"
 
 
 def ordered(items: Iterable[str]) -> str:
@@ -77,7 +78,9 @@ def call_markup(call: CallReport) -> str:
 def call_title(call: CallReport) -> str:
     """A call in one line, for a list to choose from: ``3: nn.conv2d conv2 (region0)``."""
     place = call.region if call.is_on_npu else "host"
-    return f"{call.index}: {call.op.removeprefix('relax.')} {shorten(call.name, 24)} ({place})"
+    return (
+        f"{call.index}: {shorten(call.op.removeprefix('relax.'), 40)} {shorten(call.name, 24)} ({shorten(place, 24)})"
+    )
 
 
 def short_name(pattern: str) -> str:

@@ -76,12 +76,13 @@ class TileExplorer(View):
         self._events: Events | None = None  # of the step that is shown, None where they are too many
         self._is_moving_itself = False  # step and position are being adapted to a new plan
         self._largest = math.isqrt(self._spec.tier("L0").capacity_bytes // 4)  # L0 holds one float32 tile
+        first = min(max(FIRST_TILE, self._spec.tile.minimum), self._largest)
         own = self._spec.tier("L1").capacity_bytes
         self._sizes = sorted({*L1_SIZES, own})
         self._tiles, self._timeline, self._memory = SvgView(part="tile"), SvgView(part="event"), SvgView(part="piece")
         self._status = text_box()
         self._controls = {
-            "tile": slider("tile (rows = columns)", FIRST_TILE, self._spec.tile.minimum, self._largest, "380px"),
+            "tile": slider("tile (rows = columns)", first, self._spec.tile.minimum, self._largest, "380px"),
             "l1_bytes": stepped_slider("L1", [(format_bytes(size), size) for size in self._sizes], own),
             "step": dropdown("step", [("0", 0)], 0),
             "position": slider("event", 0, 0, 0, "420px"),
@@ -93,7 +94,7 @@ class TileExplorer(View):
             [self._status, self._timeline, self._tiles, self._memory],
             [self._timeline, self._tiles, self._memory],
         )
-        self.tile, self.l1_bytes = min(FIRST_TILE, self._largest), own
+        self.tile, self.l1_bytes = first, own
         for name, control in self._controls.items():
             self._tie(name, control)
         # In the browser, so that playing does not need a kernel that answers; set by hand it goes through the slider.
@@ -154,6 +155,10 @@ class TileExplorer(View):
 
     def _show_position(self, plan: Plan, step: Step) -> None:
         events = self._events
+        if tile_count(step) == 0:
+            self._status.value = status(f"Step {step.index} has no tile: its result has no elements.")
+            self._tiles.svg = self._timeline.svg = ""
+            return
         if events is None:
             picture = tiles(plan, step.index, self.position)
             where = tile_sentence(plan, step, self.position)

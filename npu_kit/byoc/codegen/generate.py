@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from npu_kit.byoc.codegen.library import RegionCode, build_library
 from npu_kit.byoc.codegen.lower import lower
-from npu_kit.byoc.run import regions
+from npu_kit.byoc.run import store
 from npu_kit.byoc.run.region_text import FORMAT, Package, Settings, digest_constants, package_from_json
+from npu_kit.byoc.run.shared import share
+from npu_kit.byoc.run.store import PlannedRegion
 from npu_kit.doctor import require_tvm
 from npu_kit.errors import GraphError, PartitionError
 from npu_kit.graph.ir import Graph
@@ -37,12 +39,21 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class GeneratedRegion:
-    """One region after codegen: its graph is ``package.graph``."""
+    """One region after codegen."""
 
-    graph: Graph
-    plan: Plan
+    planned: PlannedRegion
     constants: Mapping[str, Array]  # by name, in the order of the graph's const nodes
     code: RegionCode
+
+    @property
+    def graph(self) -> Graph:
+        """Its JSON graph."""
+        return self.planned.package.graph
+
+    @property
+    def plan(self) -> Plan:
+        """How it runs."""
+        return self.planned.plan
 
 
 def generate(function: Any, settings: Settings) -> GeneratedRegion:
@@ -56,9 +67,9 @@ def generate(function: Any, settings: Settings) -> GeneratedRegion:
     graph, values = lower(function, symbol)
     constants = {graph.nodes[node].name: values[graph.nodes[node].name] for node in graph.constants}
     package = Package(graph, settings, digest_constants(constants.values()))
-    key, text, plan = regions.add(package)
+    planned, text = store.add(package)
     count = len(function.params) + len(graph.heads)  # a tuple parameter is passed as one argument, outputs flattened
-    return GeneratedRegion(graph, plan, constants, RegionCode(symbol, key, text, count))
+    return GeneratedRegion(planned, constants, RegionCode(symbol, planned.key, text, count))
 
 
 def codegen(functions: Iterable[Any], options: Mapping[str, Any], constant_names: Mapping[Any, str]) -> list[Any]:
@@ -76,9 +87,11 @@ def codegen(functions: Iterable[Any], options: Mapping[str, Any], constant_names
     settings = read_options(options)
     generated = [generate(function, settings) for function in functions]
     library = build_library(region.code for region in generated)
-    tensors = {name: tvm.runtime.tensor(value) for region in generated for name, value in region.constants.items()}
-    if not tensors:
+    arrays = {name: value for region in generated for name, value in region.constants.items()}
+    if not arrays:
         return [library]
+    tensors, kept, owner = share(arrays)
+    store.hold(owner, {r.planned.key: tuple(kept[name] for name in r.constants) for r in generated if r.constants})
     # One loader for all regions: with one each, TVM loses constants when it exports.
     names = {region.graph.symbol: list(region.constants) for region in generated}
     loader = tvm.get_global_func("ffi.Module.create.const_loader")(tensors, names)
@@ -102,9 +115,9 @@ def create_runtime(symbol: str, text: str, constant_names: Iterable[str]) -> Any
     if [str(name) for name in constant_names] != names:
         given = ", ".join(map(str, constant_names)) or "none"
         raise GraphError(f"constants of {symbol}", f"the graph has {', '.join(names) or 'none'} and {given} were given")
-    key, text, _ = regions.add(package)
+    planned, text = store.add(package)
     count = len(package.graph.inputs) + len(package.graph.heads)
-    return build_library([RegionCode(symbol, key, text, count)])
+    return build_library([RegionCode(symbol, planned.key, text, count)])
 
 
 def read_options(options: Mapping[str, Any]) -> Settings:

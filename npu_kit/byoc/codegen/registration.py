@@ -29,11 +29,14 @@ def register() -> None:
     import tvm
 
     from npu_kit.byoc.codegen import generate
+    from npu_kit.byoc.model.indices import CHECK
     from npu_kit.byoc.run import regions
     from npu_kit.byoc.run.callback import guarded
+    from npu_kit.byoc.run.indices import checked_indices
 
     callbacks: dict[str, Callable[..., Any]] = {
         **regions.CALLBACKS,
+        CHECK: checked_indices,
         CODEGEN: generate.codegen,
         RUNTIME: generate.create_runtime,
     }

@@ -20,6 +20,8 @@ from npu_kit.runtime.arithmetic import check_scale
 
 # TVM's passes recurse: an expression nested about 5,000 deep ends the process. A chain of bindings is not nested.
 MAX_DEPTH = 1_000
+# Of an If inside a branch of an If. Their passes take far more of the stack there: at 900 the process ends.
+MAX_BRANCH_DEPTH = 100
 
 _DIVISIONS = ("relax.divide", "relax.floor_divide", "relax.mod", "relax.floor_mod")
 _CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
@@ -28,16 +30,29 @@ Rule = Callable[[Any], str]  # what happens with this call, "" if nothing does
 
 
 def verify_depth(mod: IRModule) -> None:
-    """Raise UnsupportedError if an expression is nested deeper than ``MAX_DEPTH``; to be called before any pass."""
+    """Raise UnsupportedError if an expression is nested deeper than ``MAX_DEPTH``, or an If than ``MAX_BRANCH_DEPTH``.
+
+    To be called before any pass.
+    """
     for var, function in mod.functions.items():
-        depth = nesting_depth(function) if isinstance(function, relax.Function) else 0
-        if depth > MAX_DEPTH:
-            raise UnsupportedError(
-                f"an expression in {var.name_hint}",
-                f"it is nested {depth:,} deep, and TVM's passes recurse: the kit stops at {MAX_DEPTH:,}, before the "
-                "process ends",
-                "binding the steps to variables, as BlockBuilder.emit does; a chain of bindings can be of any length.",
+        if isinstance(function, relax.Function):
+            what = f"an expression in {var.name_hint}"
+            hint = (
+                "binding the steps to variables, as BlockBuilder.emit does; a chain of bindings can be of any length."
             )
+            _verify_nesting(what, nesting_depth(function), MAX_DEPTH, hint)
+            hint = "a loop outside of the model, around run."
+            _verify_nesting(f"an If in {var.name_hint}", _branch_depth(function), MAX_BRANCH_DEPTH, hint)
+
+
+def _verify_nesting(what: str, depth: int, limit: int, hint: str) -> None:
+    if depth > limit:
+        raise UnsupportedError(
+            what,
+            f"it is nested {depth:,} deep, and TVM's passes recurse: the kit stops at {limit:,}, before the "
+            "process ends",
+            hint,
+        )
 
 
 def verify_closures(mod: IRModule) -> None:
@@ -125,6 +140,18 @@ def nesting_depth(function: Any) -> int:
     return deepest
 
 
+def _branch_depth(function: Any) -> int:
+    """How deep an If stands inside branches of an If, and a function inside functions, without recursion."""
+    pending: list[tuple[Any, int]] = [(function, -1)]  # which is none of them itself
+    deepest = 0
+    while pending:
+        expr, depth = pending.pop()
+        inner = depth + isinstance(expr, relax.If | relax.Function)
+        deepest = max(deepest, depth)
+        pending.extend((part, inner) for part in _parts(expr) if isinstance(part, _NESTING))
+    return deepest
+
+
 def _verify_calls(mod: IRModule, rules: Mapping[str, Rule], where: str) -> None:
     for var, function in model_functions(mod):
         for call, bound in walk_calls(function):
@@ -207,6 +234,9 @@ _ON_HOST: Mapping[str, Rule] = {
     **{f"relax.nn.avg_pool{axes}d": _check_avg_pool for axes in (1, 2, 3)},
     "relax.nn.batch_norm": _check_batch_norm,
 }
+
+
+_NESTING = (relax.If, relax.Function, relax.SeqExpr)
 
 
 def _parts(expr: Any) -> Iterator[Any]:

@@ -33,12 +33,22 @@ def prepare(mod: Any) -> IRModule:
         raise PartitionError("cannot partition this module", _why_no_model(mod), "the module before any lowering.")
     verify_depth(mod)
     copy = IRModule(dict(mod.functions), attrs=mod.attrs, global_infos=mod.global_infos)
+    copy = _with_public_main(copy)
     for step in _passes(copy):
         copy = step(copy)
     verify_closures(copy)
     copy = relax.transform.DeadCodeElimination()(rewrite(copy))
     verify_divisors(copy)
     return number_calls(copy)
+
+
+def _with_public_main(mod: IRModule) -> IRModule:
+    """A main that was declared private is what shall run all the same; TVM would drop it as dead code."""
+    for var, function in mod.functions.items():
+        is_private = function.attrs is None or "global_symbol" not in function.attrs
+        if var.name_hint == "main" and isinstance(function, relax.Function) and is_private:
+            mod[var] = function.with_attr("global_symbol", "main")
+    return mod
 
 
 def number_calls(mod: IRModule) -> IRModule:

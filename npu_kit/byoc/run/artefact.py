@@ -6,22 +6,29 @@ import functools
 import hashlib
 import json
 import os
-import shutil
+import re
+import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm.support import cc
 
+from npu_kit.byoc.run.callback import call_through
 from npu_kit.byoc.run.model import RunnableModel
 from npu_kit.doctor import require_tvm
 from npu_kit.errors import ToolError
+from npu_kit.outside import OutsideError, parse_json, read_text, verify_target
 from npu_kit.runtime.inputs import Parameter
 
 FORMAT = "npu_kit.model"
 FORMAT_VERSION = 1
 MAX_MANIFEST_BYTES = 1_000_000
+MAX_PARAMETERS = 10_000
+MAX_RANK = 32
 
 
 def export(model: RunnableModel, executable: Any, path: str | os.PathLike[str]) -> Path:
@@ -39,7 +46,11 @@ def export(model: RunnableModel, executable: Any, path: str | os.PathLike[str]) 
         )
     library = Path(path)
     try:
-        executable.export_library(str(library))
+        for target in (library, _manifest_path(library)):
+            verify_target(target)
+        if not library.parent.is_dir():
+            raise NotADirectoryError(f"there is no folder {library.parent}")
+        call_through(executable.export_library, str(library))
         manifest = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -48,8 +59,8 @@ def export(model: RunnableModel, executable: Any, path: str | os.PathLike[str]) 
             "parameters": [[p.name, list(p.shape), p.dtype] for p in model.parameters],
         }
         _manifest_path(library).write_text(json.dumps(manifest, indent=2) + "\n", encoding="ascii")
-    except OSError as error:
-        raise ToolError(f"cannot export {path}", str(error)) from error
+    except (OSError, ValueError, RuntimeError) as error:  # TVM's linker raises a RuntimeError with its whole output
+        raise ToolError(f"cannot export {path}", str(error)[:400]) from error
     return library
 
 
@@ -71,17 +82,19 @@ def load(path: str | os.PathLike[str], *, trust: bool = False) -> RunnableModel:
         )
     require_tvm()
     library = Path(path)
-    sha256, entry, parameters = _read_manifest(_manifest_path(library))
-    # TVM maps the file: one that was cut short ends the process.
+    manifest = _manifest_path(library)
     try:
-        found = _sha256(library)
-    except OSError as error:
-        raise ToolError(f"cannot load {path}", str(error)) from None
-    if found != sha256:
-        raise ToolError(
-            f"cannot load {path}", f"its sha256 is {found} and its manifest says {sha256}", "exporting the model again."
-        )
-    return RunnableModel(tvm.runtime.load_module(str(_copy_by_content(library, sha256))), entry, parameters)
+        sha256, entry, parameters = read_manifest(read_text(manifest, MAX_MANIFEST_BYTES, "ascii"))
+    except OutsideError as error:
+        raise ToolError(f"cannot read the manifest {manifest}", str(error), "exporting the model again.") from error
+    try:
+        copy = _copy_by_content(library, sha256)
+    except (OSError, ValueError) as error:
+        raise ToolError(f"cannot load {path}", str(error), "exporting the model again.") from None
+    model = RunnableModel(tvm.runtime.load_module(str(copy)), entry, parameters)
+    if not model.has_entry():
+        raise ToolError(f"cannot load {path}", f"it has no function {entry!r:.80}", "exporting the model again.")
+    return model
 
 
 @functools.cache
@@ -91,31 +104,76 @@ def _copies() -> tempfile.TemporaryDirectory[str]:
 
 
 def _copy_by_content(library: Path, sha256: str) -> Path:
-    """The library under a name that stands for its content.
+    """The library under a name that stands for its content, once that is what the manifest says.
 
     The system's loader gives a path that it has loaded once the same library again, whatever the file holds by then: a
-    model exported twice to one path would go on to be the first.
+    model exported twice to one path would go on to be the first. And it maps the file: one that was cut short ends the
+    process. What is loaded is the copy that was summed up, not a file that may change in between.
     """
     copy = Path(_copies().name) / f"{sha256}{library.suffix}"
-    if not copy.exists():
-        shutil.copyfile(library, copy)
+    part, digest = copy.with_name(f"{copy.name}.{threading.get_ident()}"), hashlib.sha256()
+    with library.open("rb") as source, part.open("wb") as target:
+        while chunk := source.read(1 << 20):
+            digest.update(chunk)
+            target.write(chunk)
+    if digest.hexdigest() != sha256:
+        part.unlink()
+        raise ValueError(f"its sha256 is {digest.hexdigest()} and its manifest says {sha256}")
+    if copy.exists():
+        part.unlink()
+    else:
+        part.replace(copy)
     return copy
 
 
-def _read_manifest(path: Path) -> tuple[str, str, tuple[Parameter, ...]]:
+def read_manifest(text: str) -> tuple[str, str, tuple[Parameter, ...]]:
+    """The sha256 of a library, its entry and its parameters, from the text of its manifest.
+
+    Raises:
+        OutsideError: not a manifest of this version of the format; names the key.
+    """
+    manifest = parse_json(text)
+    if not isinstance(manifest, dict):
+        raise OutsideError("", f"it is a JSON {type(manifest).__name__} and must be an object")
+    for key in ("format", "format_version", "sha256", "entry", "parameters"):
+        if key not in manifest:
+            raise OutsideError(key, "missing key")
+    if manifest["format"] != FORMAT or type(manifest["format_version"]) is not int:
+        raise OutsideError("format", f"it is {manifest['format']!r:.80} and must be {FORMAT!r}")
+    if manifest["format_version"] != FORMAT_VERSION:
+        raise OutsideError("format_version", f"it is {manifest['format_version']} and this kit reads {FORMAT_VERSION}")
+    sha256, entry, parameters = manifest["sha256"], manifest["entry"], manifest["parameters"]
+    if not isinstance(sha256, str) or not re.fullmatch("[0-9a-f]{64}", sha256):
+        raise OutsideError("sha256", f"it is {sha256!r:.80}, which is no sha256")
+    if not isinstance(entry, str) or not entry or "\0" in entry:
+        raise OutsideError("entry", f"it is {entry!r:.80} and must be the name of a function")
+    if not isinstance(parameters, list) or len(parameters) > MAX_PARAMETERS:
+        raise OutsideError("parameters", f"it must be an array of at most {MAX_PARAMETERS:,} parameters")
+    return sha256, entry, tuple(_read_parameter(item, f"parameters[{i}]") for i, item in enumerate(parameters))
+
+
+def _read_parameter(value: Any, where: str) -> Parameter:
+    if not isinstance(value, list) or len(value) != 3:
+        raise OutsideError(where, "it must be an array of name, shape and dtype")
+    name, shape, dtype = value
+    if not isinstance(name, str):
+        raise OutsideError(where, f"its name is {name!r:.80} and must be text")
+    if not isinstance(shape, list) or len(shape) > MAX_RANK or not all(map(_is_extent, shape)):
+        raise OutsideError(where, f"its shape is {shape!r:.80}: sizes from 0, or names of symbols, are needed")
+    if not isinstance(dtype, str) or not _is_dtype(dtype):
+        raise OutsideError(where, f"its dtype is {dtype!r:.80}, and only dtypes of numbers that NumPy has are known")
+    return Parameter(name, tuple(shape), dtype)
+
+
+def _is_extent(size: Any) -> bool:
+    return (isinstance(size, str) and size != "") or (type(size) is int and 0 <= size <= sys.maxsize)
+
+
+def _is_dtype(dtype: str) -> bool:
     try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise ValueError(f"it has more than {MAX_MANIFEST_BYTES:,} bytes")
-        manifest = json.loads(path.read_text(encoding="ascii"))
-        if (manifest["format"], manifest["format_version"]) != (FORMAT, FORMAT_VERSION):
-            raise ValueError(f"it is not of format {FORMAT!r}, version {FORMAT_VERSION}")
-        parameters = tuple(
-            Parameter(str(name), tuple(e if isinstance(e, int) else str(e) for e in shape), str(dtype))
-            for name, shape, dtype in manifest["parameters"]
-        )
-        return str(manifest["sha256"]), str(manifest["entry"]), parameters
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ToolError(f"cannot read the manifest {path}", str(error), "exporting the model again.") from error
+        return np.dtype(dtype).name == dtype and np.dtype(dtype).kind in "biuf"
+    except TypeError:
+        return False
 
 
 def _manifest_path(library: Path) -> Path:

@@ -53,7 +53,9 @@ def call_through(function: Callable[..., Result], *arguments: Any) -> Result:
     try:
         return function(*arguments)
     except BaseException as raised:
-        error = slot[-1] if slot else KeyboardInterrupt() if _is_lost_interrupt(raised) else raised
+        error = slot[-1] if slot else raised
+        if _is_lost_interrupt(error):
+            error = KeyboardInterrupt()
     finally:
         _waiting.slots.pop()
     raise error  # outside of the handler, so that TVM's copy does not become its context

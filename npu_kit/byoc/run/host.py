@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.relax import backend, transform
 
 from npu_kit.byoc.model.guard import verify_depth, verify_host
+from npu_kit.byoc.model.indices import check_indices
 from npu_kit.byoc.model.walk import has_branch
 from npu_kit.byoc.run.callback import call_through
 from npu_kit.byoc.run.model import RunnableModel, parameters_of
@@ -36,6 +37,7 @@ BRANCH_SAFE_PIPELINE = tvm.transform.Sequential(
 
 def build_executable(mod: Any) -> Any:
     """``relax.build`` for the host's processor, in a way that is safe for what ``mod`` holds."""
+    mod = check_indices(mod)
     pipeline = BRANCH_SAFE_PIPELINE if has_branch(mod) else "default"
     return call_through(lambda: relax.build(mod, tvm.target.Target("llvm"), relax_pipeline=pipeline))
 

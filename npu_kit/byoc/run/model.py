@@ -12,6 +12,7 @@ from tvm import relax, tirx
 
 from npu_kit.byoc.model.calls import describe_type
 from npu_kit.byoc.run.callback import call_through
+from npu_kit.byoc.run.store import Keeper, kept_by
 from npu_kit.errors import UnsupportedError
 from npu_kit.runtime.inputs import Parameter, admit
 
@@ -25,11 +26,15 @@ class RunnableModel:
         module: TVM's runtime module of the built model.
         entry: the function to call, "main" as a rule.
         parameters: what it takes, in order.
+        keeper: keeps its regions; None for one of its own.
     """
 
-    def __init__(self, module: Any, entry: str, parameters: tuple[Parameter, ...]) -> None:
+    def __init__(
+        self, module: Any, entry: str, parameters: tuple[Parameter, ...], keeper: Keeper | None = None
+    ) -> None:
         self._module, self._entry, self._parameters = module, entry, parameters
         self._machines = threading.local()
+        self._keeper = Keeper() if keeper is None else keeper
 
     @property
     def entry(self) -> str:
@@ -40,6 +45,15 @@ class RunnableModel:
     def parameters(self) -> tuple[Parameter, ...]:
         """Name, shape and dtype of each array that ``run`` takes."""
         return self._parameters
+
+    def has_entry(self) -> bool:
+        """Whether the module has the function that ``run`` calls."""
+        try:
+            with kept_by(self._keeper):
+                call_through(lambda: self._machine()[self._entry])
+        except AttributeError:
+            return False
+        return True
 
     def run(self, *arrays: Any) -> Any:
         """Compute the model.
@@ -57,7 +71,8 @@ class RunnableModel:
         """
         tensors = [tvm.runtime.tensor(array) for array in admit(arrays, self._parameters)]
         # Making the machine runs code of TVM too, which takes the constants of the regions.
-        return _to_arrays(call_through(lambda: self._machine()[self._entry](*tensors)))
+        with kept_by(self._keeper):
+            return _to_arrays(call_through(lambda: self._machine()[self._entry](*tensors)))
 
     def _machine(self) -> Any:
         """This thread's virtual machine: TVM crashes where threads share one."""

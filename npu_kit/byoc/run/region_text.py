@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +20,10 @@ from numpy.typing import NDArray
 from npu_kit.errors import GraphError
 from npu_kit.graph.ir import Graph
 from npu_kit.graph.serialize import from_json, to_json
+from npu_kit.graph.strict_json import MAX_TEXT
 from npu_kit.hw.presets import spec_from_json, spec_to_json
 from npu_kit.hw.spec import NpuSpec
+from npu_kit.outside import OutsideError, parse_json
 from npu_kit.runtime.execute import verify_mode
 
 FORMAT = "npu_kit.region"
@@ -90,11 +93,13 @@ def package_from_json(text: str) -> Package:
         SpecError: its machine is not one.
         ExecutionError: its mode is none of the runtime's.
     """
+    if len(text) > MAX_TEXT:
+        raise GraphError("a region cannot be read", f"it has {len(text):,} characters and the limit is {MAX_TEXT:,}")
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        content = parse_json(text)
+    except OutsideError as error:
         raise GraphError("a region cannot be read", f"its text is not JSON ({error})") from None
-    if not isinstance(content, dict) or set(content) != _KEYS:
+    if not isinstance(content, dict) or set(content) != set(_KEYS):
         raise GraphError("a region cannot be read", f"its text must be an object with the keys {', '.join(_KEYS)}")
     if (content["format"], content["format_version"]) != (FORMAT, FORMAT_VERSION):
         found = f"{content['format']!r:.40} version {content['format_version']!r:.40}"
@@ -108,7 +113,10 @@ def package_from_json(text: str) -> Package:
         power_mode=content["power_mode"],
         mode=content["mode"],
     )
-    return Package(from_json(json.dumps(content["graph"])), settings, str(content["constants_sha256"]))
+    digest = content["constants_sha256"]
+    if not isinstance(digest, str) or not re.fullmatch("([0-9a-f]{64})?", digest):
+        raise GraphError("a region cannot be read", f"constants_sha256 is {digest!r:.80}, which is no sha256")
+    return Package(from_json(json.dumps(content["graph"])), settings, digest)
 
 
-_KEYS = {"format", "format_version", "graph", "constants_sha256", "power_mode", "mode", "spec"}
+_KEYS = ("format", "format_version", "graph", "constants_sha256", "power_mode", "mode", "spec")

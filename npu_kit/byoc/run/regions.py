@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_kit.byoc.run.region_text import Package, digest_constants, key_of, package_from_json
+from npu_kit.byoc.run import store
+from npu_kit.byoc.run.region_text import digest_constants, key_of, package_from_json
+from npu_kit.byoc.run.store import PlannedRegion
 from npu_kit.errors import ExecutionError, GraphError, InputError
-from npu_kit.plan.ir import Plan
-from npu_kit.plan.planner import make_plan
 from npu_kit.runtime.execute import execute
 from npu_kit.runtime.fast import FastPlan
 
@@ -33,64 +32,54 @@ SET_CONSTANTS = "npu_kit.set_constants"
 WRONG_COUNT = "npu_kit.wrong_argument_count"
 
 
-@dataclass(frozen=True)
-class _Region:
-    package: Package
-    plan: Plan
-
-
-# Both survive importlib.reload: modules compiled before go on to work. They grow with every new model of a process:
-# TVM does not say when a module is gone.
-_regions: dict[str, _Region] = globals().get("_regions", {})
-_constants: dict[str, tuple[Array, ...]] = globals().get("_constants", {})
-_prepared: dict[str, FastPlan] = {}  # plans with their constants, from their first run on
-_verified: set[str] = set()  # keys whose constants are those that the package names
-_planning = threading.Lock()
-
-
-def add(package: Package) -> tuple[str, str, Plan]:
-    """Plan ``package`` unless that is done; returns its key, its text and its plan. Raises PlanError."""
-    text = package.to_json()
-    key = key_of(text)
-    return key, text, _add(key, package).plan
+_of_thread = threading.local()  # the region that a module has just asked for, so that it is there when it runs
 
 
 def has(key: str) -> int:
     """1 if a region of this key is planned."""
-    return int(key in _regions)
+    _of_thread.region = store.find(key)
+    return int(_of_thread.region is not None)
 
 
 def load(key: str, text: str) -> None:
     """Read and plan the region of a module that was loaded from a file."""
-    if key_of(text) != key:
-        raise GraphError("a region is damaged", f"its text has sha256 {key_of(text)} and its key is {key}")
-    _add(key, package_from_json(text))
+    _of_thread.region = _load(key, text)
 
 
 def set_constants(key: str, tensors: Iterable[Any]) -> int:
     """Take the constants of a region; TVM calls this once per loaded module, before the first run."""
     given = tuple(_view(tensor, writable=False) for tensor in tensors)
-    known = _constants.setdefault(key, given)
-    if known is not given and digest_constants(known) != digest_constants(given):
-        # Only a bare JSON graph can get here: a package's key covers its constants.
-        raise ExecutionError(
-            "the constants of a region cannot be taken",
-            f"the same graph is in use with other constants (key {key})",
-            "naming constants after their content, as lower does.",
-        )
+    held = store.constants_of(key)
+    if held is not None:
+        if _are_one_memory(held.arrays, given):
+            return 0  # of a module that was compiled in this process: they are held for it already
+        if digest_constants(held.arrays) != digest_constants(given):
+            # Only a bare JSON graph can get here: a package's key covers its constants.
+            raise ExecutionError(
+                "the constants of a region cannot be taken",
+                f"the same graph is in use with other constants (key {key})",
+                "naming constants after their content, as lower does.",
+            )
+    store.take(key, given)
     return 0
 
 
 def run(key: str, text: str, *arguments: Any) -> None:
     """Run a region that the call itself describes."""
-    if key not in _regions:
-        load(key, text)
-    run_loaded(key, *arguments)
+    _run(store.find(key) or _load(key, text), arguments)
 
 
 def run_loaded(key: str, *arguments: Any) -> None:
     """Run a region: ``arguments`` are its inputs and then its outputs, as TVM's tensors, the outputs to be written."""
-    region = _regions[key]
+    last: PlannedRegion | None = getattr(_of_thread, "region", None)
+    region = last if last is not None and last.key == key else store.find(key)
+    if region is None:
+        raise ExecutionError("a region cannot run", f"nothing was loaded under the key {key}")
+    _of_thread.region = None
+    _run(region, arguments)
+
+
+def _run(region: PlannedRegion, arguments: Iterable[Any]) -> None:
     graph, settings = region.package.graph, region.package.settings
     tensors = list(_flatten(arguments))
     count = len(graph.inputs)
@@ -99,13 +88,14 @@ def run_loaded(key: str, *arguments: Any) -> None:
         raise InputError(f"region {_short(graph.symbol)} got {len(tensors)} tensors", f"it takes {expected}")
     inputs = [_view(tensor, writable=False) for tensor in tensors[:count]]
     outputs = [_view(tensor, writable=True) for tensor in tensors[count:]]
-    constants = _constants_of(key, region.package)
+    constants = _constants_of(region)
     if settings.mode != "fast":
         execute(region.plan, [*inputs, *constants], outputs, mode=settings.mode)
         return
-    if key not in _prepared:
-        _prepared[key] = FastPlan(region.plan, constants)
-    execute(region.plan, inputs, outputs, mode=settings.mode, prepared=_prepared[key])
+    prepared = region.prepared
+    if prepared is None:
+        prepared = region.prepared = FastPlan(region.plan, constants)
+    execute(region.plan, inputs, outputs, mode=settings.mode, prepared=prepared)
 
 
 def wrong_count(symbol: str, expected: int, got: int) -> None:
@@ -123,32 +113,37 @@ CALLBACKS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _add(key: str, package: Package) -> _Region:
-    with _planning:
-        if key not in _regions:
-            settings = package.settings
-            plan = make_plan(package.graph, settings.spec, power_mode=settings.power_mode)
-            _regions[key] = _Region(package, plan)
-        return _regions[key]
+def _load(key: str, text: str) -> PlannedRegion:
+    if key_of(text) != key:
+        raise GraphError("a region is damaged", f"its text has sha256 {key_of(text)} and its key is {key}")
+    return store.plan(key, package_from_json(text))
 
 
-def _constants_of(key: str, package: Package) -> tuple[Array, ...]:
-    graph = package.graph
+def _constants_of(region: PlannedRegion) -> tuple[Array, ...]:
+    graph = region.package.graph
     if not graph.constants:
         return ()
-    constants = _constants.get(key)
-    if constants is None:
+    held = store.constants_of(region.key)
+    if held is None:
         raise ExecutionError(
             f"region {_short(graph.symbol)} cannot run",
             f"its {len(graph.constants)} constants were never handed to the kit",
             "a const_loader that imports its module, as RunCodegen makes it.",
         )
-    if key not in _verified:
-        if package.constants_sha256 not in ("", digest_constants(constants)):
+    if not held.is_verified:
+        if region.package.constants_sha256 not in ("", digest_constants(held.arrays)):
             symbol = _short(graph.symbol)
             raise ExecutionError(f"region {symbol} cannot run", "its constants are not those it was compiled with")
-        _verified.add(key)
-    return constants
+        held.is_verified = True
+    return held.arrays
+
+
+def _are_one_memory(some: Iterable[Array], others: Iterable[Array]) -> bool:
+    return [_place(array) for array in some] == [_place(array) for array in others]
+
+
+def _place(array: Array) -> tuple[int, tuple[int, ...], str]:
+    return array.ctypes.data, array.shape, array.dtype.str
 
 
 def _flatten(arguments: Iterable[Any]) -> Iterator[Any]:

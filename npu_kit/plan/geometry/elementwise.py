@@ -21,7 +21,8 @@ def alignment(graph: Graph, node_id: int, position: int) -> tuple[int, ...]:
     node = graph.nodes[node_id]
     shape, rank = graph.type_of(node.inputs[position]).shape, len(node.outputs[0].shape)
     if node.name in CHANNEL_OPERANDS and position > 0:
-        channel = node.attrs["axis"] if shape else -1
+        # One value serves every index of the axis, whether its shape is that of a scalar, (1,) or (1, 1).
+        channel = -1 if all(size == 1 for size in shape) else node.attrs["axis"]
         return tuple(0 if axis == channel else -1 for axis in range(rank))
     return _from_the_right(shape, rank)
 

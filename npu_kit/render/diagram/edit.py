@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from npu_kit.render.diagram.model import Arrow, Box, Diagram, Group
-from npu_kit.render.format import clean, number_of
+from npu_kit.render.format import clean, number_of, shorten
+
+_LABEL_CHARACTERS = 120  # of one box in the list
 
 
 def hide_constants(diagram: Diagram) -> Diagram:
@@ -104,11 +106,15 @@ def outline(diagram: Diagram) -> str:
         around = tuple(_ancestors(box.group, parents))[::-1]
         common = (i for i, (a, b) in enumerate(zip(around, shown, strict=False)) if a != b)
         shared = next(common, min(len(around), len(shown)))
-        lines += [f"{'  ' * (shared + i)}{clean(parents[key].title)}" for i, key in enumerate(around[shared:])]
+        lines += [
+            f"{'  ' * (shared + i)}{shorten(parents[key].title, _LABEL_CHARACTERS)}"
+            for i, key in enumerate(around[shared:])
+        ]
         shown = around
         tags = ", ".join(filter(None, (box.kind if box.kind != "op" else "", box.engine, box.place, *box.rows[:1])))
-        lines.append(f"{'  ' * len(around)}- {clean(box.title)}{f'  [{clean(tags)}]' if tags else ''}")
-    return "\n".join((*lines, *diagram.notes))
+        label = f"{'  ' * len(around)}- {shorten(box.title, _LABEL_CHARACTERS)}"
+        lines.append(f"{label}  [{shorten(tags, _LABEL_CHARACTERS)}]" if tags else label)
+    return "\n".join((*lines, *map(clean, diagram.notes)))
 
 
 def _bundle_box(members: list[Box]) -> Box:

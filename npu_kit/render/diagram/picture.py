@@ -107,7 +107,7 @@ def _annotate(root: ElementTree.Element, diagram: Diagram) -> None:
             elif arrow := arrows.get(element.get("id", "")):
                 name.text = clean(arrow.tooltip) or clean(arrow.label)
             else:
-                name.text = clean(diagram.title)
+                name.text = clean(diagram.title).strip() or "Picture"
         for key in [key for key in element.attrib if key.endswith(("href", "}title")) or key == "id"]:
             del element.attrib[key]
         if "font-family" in element.attrib:

@@ -1,0 +1,83 @@
+"""A kernel function that a learner puts in the place of the kit's: what it does wrong is told, with its line."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from small_models import module_of
+from tvm import relax
+
+import npu_kit
+from npu_kit.errors import ExecutionError
+from npu_kit.runtime import arithmetic
+
+X = np.array([[-1, 2, -3, 4]] * 2, "float32")
+
+
+def one_row(attrs, dtype, out, x):
+    return x[:1]
+
+
+def nothing(attrs, dtype, out, x):
+    np.maximum(x, 0)
+
+
+def into_its_input(attrs, dtype, out, x):
+    x[x < 0] = 0
+    return x
+
+
+def endless(attrs, dtype, out, x):
+    return endless(attrs, dtype, out, x)
+
+
+def complex_numbers(attrs, dtype, out, x):
+    return x.astype(complex)
+
+
+def misspelt(attrs, dtype, out, x):
+    return x.maxmum(0)
+
+
+def right(attrs, dtype, out, x):
+    return np.maximum(x, 0)
+
+
+@pytest.fixture(params=["fast", "step"])
+def run(request, monkeypatch):
+    compiled = npu_kit.compile(module_of(relax.op.nn.relu, X), mode=request.param)
+
+    def run(function):
+        monkeypatch.setitem(arithmetic._FUNCTIONS, "relu", function)
+        return compiled.run(X)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (one_row, r"it returned the shape \(1, 4\) and the operands give \(2, 4\)"),
+        (nothing, "it returned NoneType and not an array"),
+        (into_its_input, r"it writes an input, at into_its_input, line \d+ of test_replaced.py: x\[x < 0\] = 0"),
+        (endless, "it calls itself without end"),
+        (complex_numbers, "it returned complex128 and float32 is needed"),
+    ],
+)
+def test_what_it_does_wrong_is_told_with_its_line(run, function, told):
+    before = X.copy()
+    where = rf"your function for relu \({function.__name__}, line \d+ of test_replaced.py\): "
+    with pytest.raises(ExecutionError, match=where + told):
+        run(function)
+    np.testing.assert_array_equal(X, before)
+    np.testing.assert_array_equal(run(right), np.maximum(X, 0))
+
+
+def test_what_it_raises_arrives_with_its_line(run):
+    with pytest.raises(AttributeError, match="maxmum") as caught:
+        run(misspelt)
+    notes = "; ".join(caught.value.__notes__)
+    assert re.search(r"at misspelt, line \d+ of test_replaced.py: return x.maxmum\(0\)", notes)
+    assert "in step 0, relu" in notes
