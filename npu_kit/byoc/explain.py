@@ -68,8 +68,9 @@ def explain(
             span = span_label(call)
             rows.append(_row(call, bound, span, places.get(span), recorder.of(span), named))
             losses += _lost_bits(call, rows[-1])
-    for loss in losses:
-        warnings.warn(loss, NarrowSumWarning, stacklevel=3)
+    if losses:
+        more = f" So do {len(losses) - 1} more." if len(losses) > 1 else ""
+        warnings.warn(losses[0] + more, NarrowSumWarning, stacklevel=3)
     return Report(tuple(rows), (*_notes(rows), *losses)), tuple(regions)
 
 

@@ -15,7 +15,6 @@ from npu_kit.byoc.codegen.lower import lower
 from npu_kit.byoc.explain import explain
 from npu_kit.byoc.model.normalize import prepare
 from npu_kit.byoc.model.walk import composites_of, model_functions, operators_in, region_functions, walk
-from npu_kit.byoc.model.wrapping import warn_of_wrapping
 from npu_kit.byoc.patterns.pattern_operators import required_operators
 from npu_kit.byoc.patterns.table import pattern_rows
 from npu_kit.byoc.patterns.watch import Recorder, watch
@@ -65,7 +64,6 @@ def partition(
     _refuse_other_backends(watched)
     prepared = call_through(prepare, mod)
     _refuse_taken(prepared)
-    warn_of_wrapping(prepared)
     # Each pattern costs a pass over the module, and most patterns of a table need operators that a model lacks.
     present = operators_in(prepared)
     possible = [pattern for pattern in watched if required_operators(pattern.pattern) <= present]

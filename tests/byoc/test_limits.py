@@ -13,7 +13,7 @@ from small_models import module_of, on_npu
 from tvm import relax
 
 import npu_kit
-from npu_kit.byoc.model.wrapping import WrapWarning
+from npu_kit.byoc.explain import NarrowSumWarning
 from npu_kit.errors import ExecutionError, PartitionError, SpecError
 
 op = relax.op
@@ -134,11 +134,13 @@ def test_branches_nested_too_deep_are_refused_before_tvm_walks_them(depth, told)
 
 def test_small_integers_whose_sums_wrap_are_warned_of_once():
     a, b = np.full((2, 64), 100, "int8"), np.full((64, 2), 100, "int8")
-    with pytest.warns(WrapWarning, match=r"relax.matmul \w+ of main is int8, and so are 1 more: .*int32") as caught:
+    with pytest.warns(
+        NarrowSumWarning, match=r"relax.matmul \w+ keeps sums .* in int8, .*int32.*So do 1 more"
+    ) as caught:
         found = npu_kit.compile(module_of(lambda a, b: op.matmul(op.matmul(a, b), a), a, b)).run(a, b)
-    assert len([one for one in caught if one.category is WrapWarning]) == 1
+    assert len([one for one in caught if one.category is NarrowSumWarning]) == 1
     np.testing.assert_array_equal(found, (a @ b) @ a)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", WrapWarning)
+        warnings.simplefilter("error", NarrowSumWarning)
         found = on_npu(lambda a, b: op.matmul(a, b, out_dtype="int32"), a, b)
     assert (found == 640_000).all()
