@@ -7,7 +7,7 @@ own estimate, and what a step waited for is read from its timeline.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from npu_kit.errors import NpuKitError
@@ -23,6 +23,7 @@ from npu_kit.plan.metrics import plan_metrics
 from npu_kit.plan.reasons import Costs, against
 from npu_kit.plan.steps import StepBuilder, label
 from npu_kit.plan.traffic import step_transfers, tile_sizes
+from npu_kit.plan.well_placed import operands_of
 from npu_kit.trace.events import Events
 
 CAUSES_IN_WORDS = {
@@ -35,9 +36,13 @@ CAUSES_IN_WORDS = {
 
 def alternatives(plan: Plan) -> tuple[Reason, ...]:
     """The decisions of a plan that had an alternative, each with the cost of the next best one."""
+    readers: dict[Entry, list[Step]] = {}
+    for step in plan.steps:
+        for entry in {operand.entry for operand in operands_of(step)}:
+            readers.setdefault(entry, []).append(step)
     found: list[Reason] = []
     for step in plan.steps:
-        for reasons in (_engines(plan, step), _tiles(plan, step), _tiers(plan, step)):
+        for reasons in (_engines(plan, step), _tiles(plan, step), _tiers(plan, step, readers.get(step.output, []))):
             found.extend(reasons)
     return tuple(found)
 
@@ -157,21 +162,17 @@ def _with_tile(plan: Plan, step: Step, spec: NpuSpec) -> Step | None:
     return replace(candidates[0], prefetch=step.prefetch)
 
 
-def _tiers(plan: Plan, step: Step) -> Iterator[Reason]:
+def _tiers(plan: Plan, step: Step, readers: Sequence[Step]) -> Iterator[Reason]:
     """What it would cost to keep the step's result in DRAM instead of L2."""
     if step.output_tier != "L2":
         return
     cost = CostModel(plan.spec, plan.power_mode)
-    near, far = [0, 0], [0, 0]
-    for one in plan.steps:
-        moved = _from_dram(one, step.output)
-        if one.index == step.index or moved != one:
-            moved = replace(moved, output_tier="L3") if one.index == step.index else moved
-            for total, version in ((near, one), (far, moved)):
-                cycles, nbytes = _costs(plan, version, cost)
-                total[0], total[1] = total[0] + cycles, total[1] + nbytes
-    other = (far[0], far[1])
-    because, numbers = _priced((near[0], near[1]), other, "with a place in DRAM", "what fits stays on the chip")
+    near = [_costs(plan, one, cost) for one in (step, *readers)]
+    moved = (replace(step, output_tier="L3"), *(_from_dram(one, step.output) for one in readers))
+    far = [_costs(plan, one, cost) for one in moved]
+    here, other = ((sum(cycles for cycles, _ in of), sum(nbytes for _, nbytes in of)) for of in (near, far))
+    because, numbers = _priced(here, other, "with a place in DRAM", "what fits stays on the chip")
+    because = f"with the steps that read it, {because}"
     yield Reason("tier", label(plan.graph, step.nodes), "L2", because, numbers)
 
 
