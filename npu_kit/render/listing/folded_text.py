@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from npu_kit.graph.ir import Entry
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.estimate import estimate_cycles
-from npu_kit.plan.folding import FoldedItem, FoldedLine, Repeat, lines_of
+from npu_kit.plan.folding import FoldedItem, FoldedLine, Repeat
 from npu_kit.plan.ir import Axis, Buffer, Operand, Plan, Step
 from npu_kit.plan.listing import STATISTICS
 from npu_kit.plan.storage import homes
@@ -31,7 +31,7 @@ def folded_lines(
 
     Args:
         plan: the plan.
-        steps: those that are shown, with their loops.
+        steps: those that are shown, with their loops; what has none is left out.
         start: the start of a line's first instruction, as text.
         begins: the cycles in which each of ``steps`` begins and ends; None if unknown.
     """
@@ -39,6 +39,8 @@ def folded_lines(
     cost, places = CostModel(plan.spec, plan.power_mode), _Places(plan)
     rows: list[Cells] = [HEADINGS]
     for number, (step, items) in enumerate(steps):
+        if not items:
+            continue
         if begins is None:
             when = f"about {format_count(estimate_cycles(plan.graph, step, cost))} cycles"
         else:
@@ -46,10 +48,9 @@ def folded_lines(
         rows.append(("",))
         rows.append((f"step {step.index}: {clean(titles[step.index])}; {', '.join(_choices(step))}; {when}",))
         rows += [(line,) for line in _tensors(plan, step, places)]
-        shown = {line for line in lines_of(items)}
-        if not shown:
-            rows.append(("  nothing that was asked for",))
         rows += _rows(step, items, "  ", start)
+    if len(rows) == 1:
+        rows = [("nothing that was asked for",)]
     return aligned(rows, _IS_NUMBER)
 
 
@@ -127,7 +128,9 @@ def moves(kind: str, what: str, ends: tuple[str, str], offset_bytes: int) -> str
     if kind == "compute" and what in STATISTICS:
         target = "L1"
     place = f"@{format_count(offset_bytes)}"
-    return f"{source}{place} -> {target}" if kind in ("fill", "store") else f"{source} -> {target}{place}"
+    # A whole tensor is spilled from L2 to DRAM, a partial sum from the accumulator to its slot; filled the other way.
+    is_source = (kind, source) in (("store", "L1"), ("fill", "L1"), ("spill", "L2"))
+    return f"{source}{place} -> {target}" if is_source else f"{source} -> {target}{place}"
 
 
 def head(plan: Plan, instructions: int, cycles: int | None) -> str:
