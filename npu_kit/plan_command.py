@@ -118,12 +118,8 @@ def _graphs(model: str, spec: NpuSpec) -> list[Graph]:
 
 
 def _tile(text: str) -> int | tuple[int, int]:
-    try:
-        sides = tuple(map(int, text.split("x")))
-        return sides[0] if len(sides) == 1 else (sides[0], sides[1]) if len(sides) == 2 else _no_tile(text)
-    except ValueError:
-        return _no_tile(text)
-
-
-def _no_tile(text: str) -> int:
-    raise argparse.ArgumentTypeError(f"{text!r} is no tile: 16, or 8x32")
+    """``16`` or ``8x32``."""
+    sides = text.split("x")
+    if len(sides) > 2 or not all(side.isdecimal() for side in sides):
+        raise argparse.ArgumentTypeError(f"{text!r} is no tile: 16, or 8x32")
+    return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))

@@ -6,7 +6,7 @@ own estimate, and what a step waited for is read from its timeline.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from npu_kit.errors import NpuKitError
@@ -34,9 +34,13 @@ CAUSES_IN_WORDS = {
 
 def alternatives(plan: Plan) -> tuple[Reason, ...]:
     """The decisions of a plan that had an alternative, each with the cost of the next best one."""
+    readers: dict[Entry, list[Step]] = {}
+    for step in plan.steps:
+        for entry in {operand.entry for operand in step.reads}:
+            readers.setdefault(entry, []).append(step)
     found: list[Reason] = []
     for step in plan.steps:
-        for reasons in (_engines(plan, step), _tiles(plan, step), _tiers(plan, step)):
+        for reasons in (_engines(plan, step), _tiles(plan, step), _tiers(plan, step, readers.get(step.output, []))):
             found.extend(reasons)
     return tuple(found)
 
@@ -155,19 +159,17 @@ def _with_tile(plan: Plan, step: Step, spec: NpuSpec) -> Step | None:
     return replace(candidates[0], prefetch=step.prefetch)
 
 
-def _tiers(plan: Plan, step: Step) -> Iterator[Reason]:
+def _tiers(plan: Plan, step: Step, readers: Sequence[Step]) -> Iterator[Reason]:
     """What it would cost to keep the step's result in DRAM instead of L2."""
     if step.output_tier != "L2":
         return
     cost = CostModel(plan.spec, plan.power_mode)
-    near = far = Cost(0, 0)
-    for one in plan.steps:
-        moved = _from_dram(one, step.output)
-        if one.index == step.index or moved != one:
-            moved = replace(moved, output_tier="L3") if one.index == step.index else moved
-            near += estimate_cost(plan.graph, one, cost)
-            far += estimate_cost(plan.graph, moved, cost)
-    because, numbers = _priced(near, far, "with a place in DRAM", "what fits stays on the chip")
+    near = [estimate_cost(plan.graph, one, cost) for one in (step, *readers)]
+    moved = (replace(step, output_tier="L3"), *(_from_dram(one, step.output) for one in readers))
+    far = [estimate_cost(plan.graph, one, cost) for one in moved]
+    here, other = (sum(of, Cost(0, 0)) for of in (near, far))
+    because, numbers = _priced(here, other, "with a place in DRAM", "what fits stays on the chip")
+    because = f"with the steps that read it, {because}"
     yield Reason("tier", label(plan.graph, step.nodes), "L2", because, numbers)
 
 

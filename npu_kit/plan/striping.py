@@ -52,7 +52,10 @@ class Weighed:
             "whole_dram_bytes": self.whole.dram_bytes,
         }
         chosen = f"{len(self.stripes)} stripes" if self.is_better else WHOLE
-        return Reason("chain", names, chosen, f"that takes {better}, the other way {worse}", numbers)
+        because = (
+            f"it is a tie, {better} either way" if better == worse else f"that takes {better}, the other way {worse}"
+        )
+        return Reason("chain", names, chosen, because, numbers)
 
 
 def in_stripes(whole: Draft, chooser: Chooser) -> Draft:

@@ -44,7 +44,7 @@ def entries_exist(plan: Plan) -> Iterator[str]:
         for node in step.nodes:
             if not 0 <= node < count:
                 yield f"step {step.index} has node {node} of {count}"
-        for entry in (step.output, *step.prefetch, *(operand.entry for operand in step.reads)):
+        for entry in (step.output, *step.prefetch, *step.spills, *(one.entry for one in step.reads)):
             if not 0 <= entry.node < count or entry.output:
                 yield f"step {step.index} names entry ({entry.node}, {entry.output}) of {count} nodes"
     for buffer in plan.buffers:

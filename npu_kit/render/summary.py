@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.metrics import Metrics, total_metrics
+from npu_kit.plan.traffic import plan_counters
 from npu_kit.render.format import format_bytes, format_count, format_cycles, format_rate, format_share
 from npu_kit.render.tables import Table
+from npu_kit.trace.counters import total
 from npu_kit.trace.events import TIERS, Events
 
 
@@ -25,7 +27,10 @@ def summary_table(plan: Plan, events: Events | None = None) -> Table:
     for mode in plan.spec.power_modes:
         if mode.name != plan.power_mode:
             modes[mode.name] = total_metrics(replace(plan, power_mode=mode.name))
-    rows = [*_time(metrics), *_bytes(metrics), *_roofline(metrics), *_energy(metrics)]
+    sums = total(plan_counters(plan)).sum_bytes
+    rows = [*_time(metrics), *_bytes(metrics)]
+    rows.append(("sums into L0", f"{format_count(sums)} bytes ({format_bytes(sums)})"))
+    rows += [*_roofline(metrics), *_energy(metrics)]
     for mode in plan.spec.power_modes:
         one = modes[mode.name]
         text = f"{format_rate(one.microseconds)} us, {format_rate(one.total_energy_pj / 1e6)} uJ"

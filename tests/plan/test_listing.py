@@ -63,8 +63,13 @@ def check(plan: Plan, arrays: list[Any]) -> None:
         np.testing.assert_array_equal(listing.rows[name], events[name], name)
     assert len(listing.rows) == len(spy.touched)
     all_touched: set[tuple[str, int]] = set()
+    lives = {(b.entry.node, b.offset_bytes) for b in plan.buffers if b.tier == "L2"}
     for row, (index, instruction), touched in zip(listing.rows, spy.instructions, spy.touched, strict=True):
         kind = KINDS[row["kind"]]
+        if instruction.tile < 0:  # a whole tensor
+            assert (row["node"], row["offset"]) in lives
+            assert kind == "spill" or ("L2", row["offset"]) in touched
+            continue
         assert (kind, row["tile"], row["step"]) == (instruction.kind, instruction.tile, index)
         assert place_of_row(plan.steps[index], int(row["at"])) == instruction.at
         near = "L1" if instruction.stage in ("maximum", "sum") else NEAR.get(kind, "L0")
@@ -107,6 +112,17 @@ def test_a_chain_in_stripes_executes_the_listed_program() -> None:
     graph = b.graph()
     plan = make_plan(graph, SPEC.replace(capacity_bytes={"L2": 64 * 1024}))
     assert any(node.kind == "join" for node in plan.graph.nodes)
+    check(plan, random_arrays(graph))
+
+
+def test_a_spill_is_listed_where_the_tensor_stands() -> None:
+    b = GraphBuilder()
+    early = b.op("sigmoid", b.input((64, 100)))
+    value = b.op("relu", b.op("tanh", early))
+    b.op("add", b.op("multiply", b.op("gelu", value), value), early)
+    graph = b.graph()
+    plan = make_plan(graph, SPEC.replace(capacity_bytes={"L2": 51_800}))
+    assert any(step.spills for step in plan.steps)
     check(plan, random_arrays(graph))
 
 

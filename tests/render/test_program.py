@@ -18,6 +18,7 @@ from npu_kit.plan.ir import Plan
 from npu_kit.plan.planner import make_plan
 from npu_kit.render import program
 from npu_kit.render.listing import program as module
+from npu_kit.render.listing.folded_text import moves
 from npu_kit.trace.events import ENGINES, KINDS, TIERS, Events
 
 
@@ -70,6 +71,7 @@ def test_filters_choose_rows(conv_plan: Plan, events: Events, criteria: dict, ch
 def test_filters_choose_lines_and_keep_the_loops_around_them(conv_plan: Plan) -> None:
     text = str(program(conv_plan).filter(step=0, kind="store"))
     assert "store out" in text and "compute" not in text and "for batch" in text and "step 1" not in text
+    assert "step 0" not in str(program(conv_plan).filter(engine="pooling"))
     assert "clear" in str(program(conv_plan).filter(kind="clear"))
     assert "max_pool2d" in str(program(conv_plan).filter(node="max_pool2d"))
     assert "nothing that was asked for" in str(program(conv_plan).filter(engine="matrix"))
@@ -98,6 +100,24 @@ def test_a_long_program_is_shown_without_a_timeline(conv_plan: Plan, monkeypatch
     monkeypatch.setattr(module, "list_program", lambda plan: pytest.fail("it was timed"))
     text = str(program(conv_plan))
     assert "about" in text and "Too long to be timed" in text and "cycles 0 to" not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "ends", "text"),
+    [
+        ("load", ("L3", "L1"), "L3 -> L1@64"),
+        ("prefetch", ("L3", "L2"), "L3 -> L2@64"),
+        ("store", ("L1", "L3"), "L1@64 -> L3"),
+        ("drain", ("L0", "L1"), "L0 -> L1@64"),
+        ("fill", ("L1", "L0"), "L1@64 -> L0"),
+        ("spill", ("L0", "L1"), "L0 -> L1@64"),
+        ("fill", ("L3", "L2"), "L3 -> L2@64"),
+        ("spill", ("L2", "L3"), "L2@64 -> L3"),
+    ],
+)
+def test_the_offset_stands_where_the_tile_stands(kind: str, ends: tuple[str, str], text: str) -> None:
+    assert moves(kind, "out", ends, 64) == text
+    assert moves("compute", "maximum", ("L1", "L0"), 64) == "L1 -> L1@64"
 
 
 def test_two_tiles_are_compared(matmul_plan: Plan) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from npu_kit.graph.ir import Entry
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.estimate import estimate_cost
-from npu_kit.plan.folding import FoldedItem, FoldedLine, Repeat, lines_of
-from npu_kit.plan.ir import Axis, Plan, Step
+from npu_kit.plan.folding import FoldedItem, FoldedLine, Repeat
+from npu_kit.plan.ir import Axis, Buffer, Plan, Step
 from npu_kit.plan.listing import STATISTICS
 from npu_kit.plan.storage import homes
 from npu_kit.render.format import clean, format_count, number_of, shorten
@@ -30,25 +31,26 @@ def folded_lines(
 
     Args:
         plan: the plan.
-        steps: those that are shown, with their loops.
+        steps: those that are shown, with their loops; what has none is left out.
         start: the start of a line's first instruction, as text.
         begins: the cycles in which each of ``steps`` begins and ends; None if unknown.
     """
     titles = step_titles(plan, with_composite=True)
-    cost = CostModel(plan.spec, plan.power_mode)
+    cost, places = CostModel(plan.spec, plan.power_mode), _Places(plan)
     rows: list[Cells] = [HEADINGS]
     for number, (step, items) in enumerate(steps):
+        if not items:
+            continue
         if begins is None:
             when = f"about {format_count(estimate_cost(plan.graph, step, cost).cycles)} cycles"
         else:
             when = "cycles {} to {}".format(*map(format_count, begins[number]))
         rows.append(("",))
         rows.append((f"step {step.index}: {clean(titles[step.index])}; {', '.join(_choices(step))}; {when}",))
-        rows += [(line,) for line in _tensors(plan, step)]
-        shown = {line for line in lines_of(items)}
-        if not shown:
-            rows.append(("  nothing that was asked for",))
+        rows += [(line,) for line in _tensors(plan, step, places)]
         rows += _rows(step, items, "  ", start)
+    if len(rows) == 1:
+        rows = [("nothing that was asked for",)]
     return aligned(rows, _IS_NUMBER)
 
 
@@ -59,14 +61,29 @@ def _choices(step: Step) -> Iterator[str]:
     yield "double slots" if step.is_double_buffered else "single slots"
 
 
-def _tensors(plan: Plan, step: Step) -> Iterator[str]:
+class _Places:
+    """Where tensors are, by step: a view of rows, or a piece of a join, is where its owner is."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._owner = homes(plan.graph)
+        self._buffers: dict[tuple[Entry, str], list[Buffer]] = {}
+        for buffer in plan.buffers:
+            self._buffers.setdefault((buffer.entry, buffer.tier), []).append(buffer)
+
+    def find(self, entry: Entry, tier: str, step: int) -> Buffer | None:
+        """The place of a tensor in a tier; None for the caller's own array."""
+        for owner in (entry, self._owner[entry]):
+            for buffer in self._buffers.get((owner, tier), ()):
+                if buffer.first_step <= step <= buffer.last_step:
+                    return buffer
+        return None
+
+
+def _tensors(plan: Plan, step: Step, places: _Places) -> Iterator[str]:
     """Where the tensors are that a step reads and writes."""
-    owner = homes(plan.graph)
-    places = {(b.entry, b.tier): b for b in plan.buffers if b.first_step <= step.index <= b.last_step}
     ends = [(one.name, one.entry, one.tier) for one in step.reads] + [("out", step.output, step.output_tier)]
     for name, entry, tier in ends:
-        buffer = places.get((entry, tier)) or places.get((owner[entry], tier))
-        # A copied head is written to the caller's own array.
+        buffer = places.find(entry, tier, step.index)
         where = f"{tier}@{format_count(buffer.offset_bytes)}" if buffer is not None else tier
         named = shorten(tensor_name(plan.graph, entry), _NAME_CHARACTERS)
         yield f"  {name} is {named}, {plan.graph.type_of(entry)}, in {where}"
@@ -109,7 +126,9 @@ def moves(kind: str, what: str, ends: tuple[str, str], offset_bytes: int) -> str
     if kind == "compute" and what in STATISTICS:
         target = "L1"
     place = f"@{format_count(offset_bytes)}"
-    return f"{source}{place} -> {target}" if kind in ("fill", "store") else f"{source} -> {target}{place}"
+    # A whole tensor is spilled from L2 to DRAM, a partial sum from the accumulator to its slot; filled the other way.
+    is_source = (kind, source) in (("store", "L1"), ("fill", "L1"), ("spill", "L2"))
+    return f"{source}{place} -> {target}" if is_source else f"{source} -> {target}{place}"
 
 
 def head(plan: Plan, instructions: int, cycles: int | None) -> str:
