@@ -1,7 +1,7 @@
 """A plan as JSON text, and back: what was decided can be kept, compared, edited and run again.
 
 The text holds the whole plan: graph, machine, steps, places and reasons. It is data, never code. Text that comes in is
-not trusted: kinds and keys are checked here, then the rules of graph and machine, of ``well_formed`` and of ``verify``.
+not trusted: kinds and keys are checked here, then the rules of graph and machine, and of ``verify``.
 So ``execute`` gets from a file what it could get from the planner, or nothing.
 """
 
@@ -21,7 +21,6 @@ from npu_kit.outside import OutsideError, read_text, verify_target
 from npu_kit.plan.ir import Axis, Buffer, Operand, Plan, Reason, Slot, Step
 from npu_kit.plan.planned_graph import planned_graph_from, planned_graph_to
 from npu_kit.plan.verify import verify_plan
-from npu_kit.plan.well_formed import verify_form
 
 FORMAT_VERSION = 1
 
@@ -40,7 +39,6 @@ def plan_to_json(plan: Plan) -> str:
     Raises:
         PlanError: the plan breaks a rule, or is larger than 64 MiB of text.
     """
-    verify_form(plan)
     verify_plan(plan)
     graph, places = planned_graph_to(plan.graph)
     root = {
@@ -79,7 +77,6 @@ def plan_from_json(text: str) -> Plan:
         buffers=_READ.items(root["buffers"], "buffers", _buffer),
         reasons=_READ.items(root["reasons"], "reasons", _reason),
     )
-    verify_form(plan)
     verify_plan(plan)
     return plan
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from npu_kit.graph.ir import DTYPE_BYTES
 from npu_kit.graph.ops import OPS
+from npu_kit.plan import tiling
 from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Window, aligned_operand, problem_of
 from npu_kit.plan.ir import Axis, Plan, Step
 from npu_kit.plan.steps import label
@@ -134,6 +135,26 @@ def _tiles_suit_the_machine(plan: Plan) -> Iterator[str]:
                 yield f"a tile of {name} has {found} {side}, at most {limit} are computed at once"
 
 
+def _tiles_are_summed_in_the_fixed_order(plan: Plan) -> Iterator[str]:
+    """What the bits of a result depend on follows from the operation alone."""
+    for step in plan.steps:
+        problem, tile = problem_of(plan.graph, step.nodes[0]), {axis.name: axis.tile for axis in step.axes}
+        fixed: dict[str, int] = {}
+        if isinstance(problem, Contraction):
+            chunk = tiling.reduction_chunk(problem)
+            fixed = {"batch": 1, "group": 1, **dict(zip(problem.reduction, chunk, strict=True))}
+            if tile["y"] * tile["x"] > plan.spec.tile.rows:
+                rows = f"{tile['y'] * tile['x']} rows, the machine's {plan.spec.tile.rows}"
+                yield f"a tile of step {step.index} has {rows}"
+        elif isinstance(problem, Softmax):
+            fixed = {"outer": 1, "k": plan.spec.tile.columns}
+        elif isinstance(problem, Window):
+            fixed = {"batch": 1}
+        wrong = {name: tile[name] for name, size in fixed.items() if tile[name] != size}
+        if wrong:
+            yield f"step {step.index} has tiles of {wrong}, its sums are in those of {fixed}"
+
+
 def _slots_hold_their_tiles(plan: Plan) -> Iterator[str]:
     for step in plan.steps:
         slots = {slot.name: slot for slot in step.slots}
@@ -233,4 +254,5 @@ RULES = (
     _slots_hold_their_tiles,
     _slots_have_a_part_for_each_tile_kept,
     _panels_are_what_the_loops_keep,
+    _tiles_are_summed_in_the_fixed_order,
 )

@@ -47,12 +47,19 @@ def _the_power_mode_is_one_of_the_machine(plan: Plan) -> Iterator[str]:
 
 def _tensors_are_those_of_the_graph(plan: Plan) -> Iterator[str]:
     nodes = plan.graph.nodes
-    named = [(f"buffer {buffer.name}", buffer.entry) for buffer in plan.buffers]
-    named += [(f"the prefetch of step {step.index}", entry) for step in plan.steps for entry in step.prefetch]
-    named += [(f"the spill of step {step.index}", entry) for step in plan.steps for entry in step.spills]
+    named = [(f"buffer {buffer.name:.80}", buffer.entry) for buffer in plan.buffers]
+    for step in plan.steps:
+        entries = (
+            *map(Entry, step.nodes),
+            step.output,
+            *step.prefetch,
+            *step.spills,
+            *(one.entry for one in step.reads),
+        )
+        named += [(f"step {step.index}", entry) for entry in entries]
     for what, entry in named:
         if not (0 <= entry.node < len(nodes) and 0 <= entry.output < len(nodes[entry.node].outputs)):
-            yield f"{what} holds output {entry.output} of node {entry.node}, which the graph does not have"
+            yield f"{what} names output {entry.output} of node {entry.node}, which the graph does not have"
 
 
 def _steps_are_numbered_in_order(plan: Plan) -> Iterator[str]:
