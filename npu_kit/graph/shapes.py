@@ -15,6 +15,7 @@ from npu_kit.graph.ir import DTYPE_BYTES, TensorType
 FLOATS = ("float16", "float32")
 QUANTIZED = ("int8", "uint8", "int16", "uint16")
 INTEGERS = (*QUANTIZED, "int32")
+SIGNED = ("int8", "int16", "int32")
 
 Types = Sequence[TensorType]
 Attrs = Mapping[str, Any]
@@ -144,6 +145,15 @@ def infer_batch_norm(op: str, types: Types, attrs: Attrs, out_dtype: str | None)
         if given.shape != (size,):
             why = f"{name} needs shape ({size},), the size of axis {attrs['axis']}, and has {given.shape}"
             raise _shape_error(op, types, why, "check axis")
+    return _same_dtype(op, types, out_dtype, types[0].shape)
+
+
+def infer_prelu(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
+    """The shape of ``x`` stays; alpha is one number, or one for each index of ``axis``."""
+    size = _axis_size(op, types, attrs)
+    if types[1].shape not in ((size,), (1,)):
+        why = f"alpha needs shape ({size},), the size of axis {attrs['axis']}, or (1,), and has {types[1].shape}"
+        raise _shape_error(op, types, why, "check axis")
     return _same_dtype(op, types, out_dtype, types[0].shape)
 
 

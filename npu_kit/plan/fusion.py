@@ -60,6 +60,6 @@ def _next_in_tile(
     position = follower.inputs.index(entry)
     if follower.outputs[0].shape != node.outputs[0].shape:
         return None
-    if position > 0 and follower.name in ("batch_norm", "quantize", "dequantize"):
+    if position > 0 and OPS[follower.name].parameters_on_axis:
         return None  # the tile would be a parameter
     return follower_id, position

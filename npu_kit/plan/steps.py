@@ -7,14 +7,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from npu_kit.graph.ir import DTYPE_BYTES, Entry, Graph
+from npu_kit.graph.ops import find_op
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan import tiling
 from npu_kit.plan.fusion import Group
-from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, TileLayout, aligned_operand, problem_of
+from npu_kit.plan.geometry import (
+    Contraction,
+    Elementwise,
+    Problem,
+    Softmax,
+    TileLayout,
+    Window,
+    aligned_operand,
+    problem_of,
+)
 from npu_kit.plan.ir import Axis, Operand, Slot, Step
 from npu_kit.plan.placement import SlotMemory, refuse_slots
-
-ACTIVATIONS = ("relu", "clip", "sigmoid", "tanh", "gelu", "gelu_tanh", "softmax")
 
 
 def label(graph: Graph, nodes: tuple[int, ...]) -> str:
@@ -29,11 +37,9 @@ def engine_of(graph: Graph, node_id: int, problem: Problem | None = None) -> str
     node = graph.nodes[node_id]
     if not node.is_kernel:
         return "dma"
-    if isinstance(problem, Contraction):
-        return "matrix" if node.name == "matmul" else "conv"
-    if node.name in ("max_pool2d", "avg_pool2d"):
-        return "pooling"
-    return "activation" if node.name in ACTIVATIONS else "vector"
+    if isinstance(problem, Window) and problem.w is not None:
+        return "vector"  # a depthwise convolution, lane by lane
+    return find_op(node.name).engine
 
 
 class StepBuilder:

@@ -14,7 +14,7 @@ import numpy as np
 
 from npu_kit.errors import InputError
 from npu_kit.graph.ir import Entry, Graph, Node
-from npu_kit.graph.ops import family_of
+from npu_kit.graph.ops import family_of, find_op
 from npu_kit.graph.shapes import FLOATS, integer_range, permutation, spatial_letters, window_extent
 from npu_kit.runtime.arithmetic import Array, apply_elementwise, compute_dtype, to_declared
 
@@ -60,7 +60,7 @@ def run_node(node: Node, inputs: Sequence[Array]) -> Array:
 
 def ready_operands(node: Node, inputs: Sequence[Array]) -> list[Array]:
     """The inputs of an element-wise node, in shapes that broadcast: per-axis parameters stand on their axis."""
-    if node.name not in ("batch_norm", "quantize", "dequantize"):
+    if not find_op(node.name).parameters_on_axis:
         return list(inputs)
     x, *parameters = inputs
     axis: Any = node.attrs["axis"]

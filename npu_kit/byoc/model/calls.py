@@ -11,13 +11,11 @@ from typing import Any
 
 from tvm import ir, relax, tirx
 
+from npu_kit.graph.definition import OpDef
 from npu_kit.graph.ir import TensorType
-from npu_kit.graph.ops import OPS, OpDef
+from npu_kit.graph.ops import OPS
 
 OP_OF_RELAX: Mapping[str, OpDef] = {definition.relax_name: definition for definition in OPS.values()}
-
-# relax.clip has its bounds among its arguments; a graph has them as attributes.
-_CLIP_BOUNDS = {"min": 1, "max": 2}
 
 
 class Typed:
@@ -61,9 +59,9 @@ def attributes_of(call: Any) -> dict[str, Any]:
     Every attribute that the kit's table names is there, also those that a graph drops.
     """
     definition = OP_OF_RELAX[call.op.name]
-    if definition.name == "clip":
-        return {key: _to_python(call.args[index]) for key, index in _CLIP_BOUNDS.items()}
-    return {key: _to_python(getattr(call.attrs, key)) for key in (*definition.attributes, *definition.dropped)}
+    keys = (*definition.attributes, *definition.dropped)
+    found = {key: _to_python(getattr(call.attrs, key)) for key in keys if key not in definition.arguments}
+    return found | {key: _to_python(call.args[index]) for key, index in definition.arguments.items()}
 
 
 def tensor_operands(call: Any) -> tuple[Any, ...]:

@@ -21,7 +21,8 @@ from npu_kit.byoc.patterns.match import Match
 from npu_kit.byoc.report import Refusal
 from npu_kit.errors import GraphError, UnsupportedError
 from npu_kit.graph.attributes import AttrDef
-from npu_kit.graph.ops import OpDef, normalise_attrs
+from npu_kit.graph.definition import OpDef
+from npu_kit.graph.ops import normalise_attrs
 from npu_kit.graph.shapes import FLOATS
 from npu_kit.graph.verify import MAX_RANK
 from npu_kit.hw.spec import NpuSpec

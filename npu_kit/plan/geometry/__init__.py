@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from npu_kit.graph.ir import Graph
+from npu_kit.graph.ops import family_of
 from npu_kit.plan.geometry.base import Box, TileLayout, spans_of
 from npu_kit.plan.geometry.contraction import Contraction, contraction_of
 from npu_kit.plan.geometry.elementwise import Aligned, Elementwise, aligned_operand, copy_of, elementwise_of
@@ -32,10 +35,13 @@ def problem_of(graph: Graph, node_id: int) -> Problem:
     node = graph.nodes[node_id]
     if not node.is_kernel:
         return copy_of(node.outputs[0])
-    if node.name in ("max_pool2d", "avg_pool2d") or is_depthwise(graph, node_id):
-        return window_of(graph, node_id)
-    if node.name in ("matmul", "conv1d", "conv2d"):
-        return contraction_of(graph, node_id)
-    if node.name == "softmax":
-        return softmax_of(graph, node_id)
-    return elementwise_of(graph, node_id)
+    family = "window" if is_depthwise(graph, node_id) else family_of(node.name)
+    return _PROBLEM_OF[family](graph, node_id)
+
+
+_PROBLEM_OF: Mapping[str, Callable[[Graph, int], Problem]] = {
+    "contraction": contraction_of,
+    "elementwise": elementwise_of,
+    "softmax": softmax_of,
+    "window": window_of,
+}

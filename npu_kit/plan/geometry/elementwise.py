@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from npu_kit.graph.ir import Graph, TensorType
+from npu_kit.graph.ops import OPS
 from npu_kit.plan.geometry.base import Box, Spans, TileLayout, whole
 from npu_kit.plan.ir import Axis
-
-CHANNEL_OPERANDS = ("batch_norm", "quantize", "dequantize")  # operands after the first lie along attribute ``axis``
 
 
 def alignment(graph: Graph, node_id: int, position: int) -> tuple[int, ...]:
     """Per axis of the node's output, the axis of its operand ``position`` that runs along it, or -1 (broadcast)."""
     node = graph.nodes[node_id]
     shape, rank = graph.type_of(node.inputs[position]).shape, len(node.outputs[0].shape)
-    if node.name in CHANNEL_OPERANDS and position > 0:
-        return tuple(0 if shape and axis == node.attrs["axis"] else -1 for axis in range(rank))
+    if position > 0 and OPS[node.name].parameters_on_axis:
+        is_one = graph.type_of(node.inputs[position]).elements == 1
+        return tuple(0 if not is_one and axis == node.attrs["axis"] else -1 for axis in range(rank))
     missing = rank - len(shape)
     return tuple(axis - missing if axis >= missing and shape[axis - missing] != 1 else -1 for axis in range(rank))
 
