@@ -286,6 +286,7 @@ render.traffic({"tiles of 32": trace.counters.nbytes, "tiles of 8": small_trace.
 # name of its variable and the reason. A report is a sequence of calls with the attributes `name`, `where` (`"npu"` or
 # `"host"`) and `reason`.
 
+
 # %%
 def host_reasons(report):
     """{variable: reason} of each call on the host."""

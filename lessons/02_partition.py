@@ -88,6 +88,7 @@ for symbol, region in region_functions(merged):
 # **Build.** Write the cut as one function: prepare, fuse, merge. The check compares its regions, composite by
 # composite, with those of `npu_kit.partition` on four models, a residual block and the digits among them.
 
+
 # %%
 def cut(model):
     """The module with one function per region."""
@@ -116,6 +117,7 @@ for symbol, _ in region_functions(MergeCompositeFunctions()(annotated)):
 # the span is still on each call.
 #
 # **Build.** Go through the regions, their composites and the calls in them, as in the cells above.
+
 
 # %%
 def places(module):
@@ -194,6 +196,7 @@ render.traffic(traffic)
 # A merge is a permission, not a memory. The same layers on a photograph, 224 by 224 and 64 filters: the tensor between
 # is 64 * 224 * 224 * 4 bytes. **Predict:** can a merge still save anything? Compare with the capacity of L2. Nothing
 # has to run for this, a plan's traffic is arithmetic.
+
 
 # %%
 def planned_bytes(model, merge):
@@ -316,6 +319,7 @@ print(f"merged: {planned_bytes(digits, 'safe'):,} bytes; not merged: {planned_by
 # **Build.** What can merging save at most? Sum up the tensors that pass from one composite to another inside a graph,
 # each written and read once. Useful: `graph.kernels` (ids), `graph.nodes[i].composite`, `graph.consumers(entry)` (ids),
 # `graph.type_of(entry).nbytes`, and `Entry(i)` from `npu_kit.graph.ir`.
+
 
 # %%
 def bytes_kept(graph):

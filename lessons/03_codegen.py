@@ -70,6 +70,7 @@ for binding in definition.value.body.blocks[0].bindings:
 # **Build.** Lower a region that holds one composite. First a node for each parameter of the *region*; then one for each
 # operation, whose inputs are `[node, output, 0]`. An input is a variable: remember for each variable which node it is.
 
+
 # %%
 def nodes_of(region):
     """[{"op": "input", "name": ...}, ..., {"op": "kernel", "name": "conv2d", "inputs": [[0, 0, 0], ...]}, ...]"""
@@ -133,6 +134,7 @@ for key, value in node["attrs"].items():
 #
 # **Build.** Compute it. The number of outputs of a node is the length of `node["attrs"]["shape"]`.
 
+
 # %%
 def row_pointers(nodes):
     """Where each node's outputs begin, and the total."""
@@ -153,6 +155,7 @@ check("codegen.row_pointers", row_pointers)
 # A graph is text, and text can be wrong: by a bug, or on purpose. `serialize.from_json` checks before anything is
 # allocated. Each line below breaks one thing. Read the messages: node, rule, both numbers. The last line does what the
 # codegen of upstream's example does to every node: the attributes are gone.
+
 
 # %%
 def damage(change):
@@ -335,6 +338,7 @@ except RuntimeError as error:
 # %% [markdown]
 # **Build.** How much work is in a graph? Sum up the multiply-accumulates of its kernels. `ops.OPS[node.name]` has
 # `macs(input_types, attrs, output)`; `graph.type_of(entry)` gives the type of each of `node.inputs`.
+
 
 # %%
 def macs_of(graph):

@@ -11,7 +11,7 @@ from npu_kit.graph.attributes import AttrDef
 from npu_kit.graph.ir import AttrValue, TensorType
 from npu_kit.graph.shapes import FLOATS, INTEGERS, Attrs, Types
 
-FAMILIES = ("contraction", "window", "elementwise", "softmax")
+FAMILIES = ("contraction", "window", "elementwise", "reduction", "rows")
 ENGINES = ("matrix", "conv", "vector", "pooling", "activation", "dma")
 
 ANY = (*FLOATS, *INTEGERS)
@@ -38,6 +38,7 @@ class OpDef:
     # Attributes of the Relax call that a graph does not carry, each with a check that dropping it changes nothing.
     dropped: Mapping[str, Dropped] = field(default_factory=dict)
     arguments: Mapping[str, int] = field(default_factory=dict)  # attributes that Relax has among its arguments
+    renamed: Mapping[str, str] = field(default_factory=dict)  # attributes that Relax calls otherwise
     count: Callable[[Types, Attrs, TensorType], int] | None = None
     # Whether the inputs after the first hold one value for each index of attribute ``axis`` (or one for all).
     parameters_on_axis: bool = False

@@ -12,7 +12,7 @@ from npu_kit.errors import GraphError, UnsupportedError
 from npu_kit.graph.definition import FAMILIES, OpDef
 from npu_kit.graph.elementwise_ops import ACTIVATION_OPS, BINARY_OPS, VECTOR_OPS
 from npu_kit.graph.ir import AttrValue, TensorType
-from npu_kit.graph.tile_ops import CONTRACTION_OPS, SOFTMAX_OPS, WINDOW_OPS
+from npu_kit.graph.tile_ops import CONTRACTION_OPS, REDUCTION_OPS, ROW_OPS, WINDOW_OPS
 
 __all__ = ["FAMILIES", "OPS", "OpDef", "family_of", "find_op", "normalise_attrs"]
 
@@ -42,7 +42,9 @@ def normalise_attrs(name: str, attrs: Mapping[str, Any], input_types: Sequence[T
         raise GraphError(what, f"it has no attribute {unknown[0]!r}", f"one of: {known}")
     full: dict[str, AttrValue] = {}
     for key, definition in op.attributes.items():
-        value = attrs.get(key, definition.default)
+        value = attrs.get(key)
+        if value is None:  # Relax leaves out what it has a default for
+            value = definition.default
         if value is None:
             raise GraphError(what, f"the attribute {key} is missing", f"give {key}")
         full[key] = definition.complete(value, rank)
@@ -69,6 +71,6 @@ def family_of(name: str) -> str:
     return find_op(name).family
 
 
-_DEFINITIONS = (*CONTRACTION_OPS, *WINDOW_OPS, *BINARY_OPS, *ACTIVATION_OPS, *VECTOR_OPS, *SOFTMAX_OPS)
+_DEFINITIONS = (*CONTRACTION_OPS, *WINDOW_OPS, *BINARY_OPS, *ACTIVATION_OPS, *VECTOR_OPS, *REDUCTION_OPS, *ROW_OPS)
 
 OPS: Mapping[str, OpDef] = {definition.name: definition for definition in _DEFINITIONS}

@@ -115,6 +115,22 @@ def infer_pool(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> Te
     return _same_dtype(op, types, out_dtype, in_layout(out, "NCHW", layout))
 
 
+def infer_adaptive_pool(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
+    """H and W become those of ``output_size``, which must divide them: then all windows have one size."""
+    layout, wanted = attrs["layout"], attrs["output_size"]
+    _check_rank(op, types, (len(layout),))
+    batch, channels, *sizes = in_layout(types[0].shape, layout, "NCHW")
+    outputs = wanted * 2 if len(wanted) == 1 else wanted or tuple(sizes)
+    for size, output in zip(sizes, outputs, strict=True):
+        if not size or not output or size % output:
+            raise UnsupportedError(
+                f"{op} of {types[0]} to {outputs}",
+                f"{size} rows or columns do not divide into {output} windows of one size",
+                "an output size that divides, or leave the operation on the host",
+            )
+    return _same_dtype(op, types, out_dtype, in_layout((batch, channels, *outputs), "NCHW", layout))
+
+
 def infer_broadcast(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
     """Element by element, the inputs broadcast against each other as in NumPy."""
     return _same_dtype(op, types, out_dtype, broadcast(op, types, [t.shape for t in types]))
@@ -135,6 +151,28 @@ def infer_clip(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> Te
 def infer_softmax(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
     """The shape stays; ``axis`` is the one that sums to 1."""
     _axis_size(op, types, attrs)
+    return _same_dtype(op, types, out_dtype, types[0].shape)
+
+
+def infer_reduction(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
+    """The axes of ``axis`` go, or become one long with ``keepdims``."""
+    shape, reduced, keepdims = types[0].shape, attrs["axis"], attrs["keepdims"]
+    if any(axis >= len(shape) for axis in reduced):
+        why = f"axis {max(reduced)} is not one of the {len(shape)} axes of the data"
+        raise _shape_error(op, types, why, "another axis")
+    if 0 in shape:
+        raise UnsupportedError(f"{op} of {types[0]}", "the data holds no element", "leave it on the host")
+    sizes = [1 if axis in reduced else size for axis, size in enumerate(shape) if keepdims or axis not in reduced]
+    return _same_dtype(op, types, out_dtype, tuple(sizes))
+
+
+def infer_norm(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
+    """The shape of ``x`` stays; the parameters have one element for each index of ``axis``."""
+    size = _axis_size(op, types, attrs)
+    for given in types[1:]:
+        if given.shape != (size,):
+            why = f"a parameter needs shape ({size},), the size of axis {attrs['axis']}, and has {given.shape}"
+            raise _shape_error(op, types, why, "check axes")
     return _same_dtype(op, types, out_dtype, types[0].shape)
 
 

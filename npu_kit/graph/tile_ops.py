@@ -24,6 +24,9 @@ def _conv_attributes(axes: int, data_layouts: tuple[str, ...], kernel_layouts: t
 
 _CONV_DROPPED: Mapping[str, Dropped] = {"out_layout": equal_layout("data_layout"), "out_dtype": anything}
 _SUMS = "float16 and integers are summed in float32 and int32 and rounded once; TVM sums in the dtype of the result"
+NAN_AND_INFINITY = (
+    "a NaN stays a NaN, and of nothing but infinities the result is one; TVM starts from the largest finite number"
+)
 _NEEDS_OUT_DTYPE = "Operands of two integer dtypes need out_dtype; floats are never promoted."
 
 
@@ -119,13 +122,79 @@ WINDOW_OPS = (
         differs=_SUMS,
         limits="Integers stay on the host, and so does a padding that is not smaller than the window.",
     ),
+    OpDef(
+        "adaptive_avg_pool2d",
+        "relax.nn.adaptive_avg_pool2d",
+        "window",
+        "pooling",
+        "mean of windows, so many that the output has a given size",
+        "avg_pool2d with windows and strides of H / output_size rows and as many columns",
+        inputs={"x": FLOATS},
+        rule=shapes.infer_adaptive_pool,
+        attributes={
+            "output_size": AttrDef("sizes", ()),
+            "layout": AttrDef("str", "NCHW", choices=("NCHW", "NHWC")),
+        },
+        dropped={"out_layout": equal_layout("layout")},
+        differs=_SUMS,
+        limits="The output size must divide the size of the data; an output_size of () is the data's own.",
+    ),
 )
 
-SOFTMAX_OPS = (
+
+def _reduction(name: str, summary: str, formula: str, dtypes: tuple[str, ...], **more: Any) -> OpDef:
+    return OpDef(
+        name,
+        f"relax.{name}",
+        "reduction",
+        "vector",
+        summary,
+        formula,
+        inputs={"x": dtypes},
+        rule=shapes.infer_reduction,
+        attributes={"axis": AttrDef("axes", ()), "keepdims": AttrDef("bool", False)},
+        **more,
+    )
+
+
+REDUCTION_OPS = (
+    _reduction("sum", "sum over some axes", "sum of x over axis", ANY, differs=_SUMS),
+    _reduction(
+        "mean",
+        "mean over some axes, floats only: global average pooling",
+        "sum of x over axis / the number of its elements",
+        FLOATS,
+        differs=_SUMS,
+        limits="Integers stay on the host.",
+    ),
+    _reduction("max", "largest value over some axes", "max of x over axis", ANY, differs=NAN_AND_INFINITY),
+    _reduction("min", "smallest value over some axes", "min of x over axis", ANY, differs=NAN_AND_INFINITY),
+)
+
+
+def _norm(name: str, summary: str, formula: str, parameters: tuple[str, ...], **more: Any) -> OpDef:
+    flags = {"center": AttrDef("bool", True), "scale": AttrDef("bool", True)} if len(parameters) > 1 else {}
+    return OpDef(
+        name,
+        f"relax.nn.{name}",
+        "rows",
+        "vector",
+        summary,
+        formula,
+        inputs={"x": FLOATS} | dict.fromkeys(parameters, FLOATS),
+        rule=shapes.infer_norm,
+        attributes={"axis": AttrDef("axis", -1), "epsilon": AttrDef("float", 1e-5), **flags},
+        renamed={"axis": "axes"},
+        limits="One axis only.",
+        **more,
+    )
+
+
+ROW_OPS = (
     OpDef(
         "softmax",
         "relax.nn.softmax",
-        "softmax",
+        "rows",
         "activation",
         "exponentials along one axis that sum to 1",
         "exp(x - max) / sum of exp(x - max), along axis",
@@ -133,5 +202,31 @@ SOFTMAX_OPS = (
         rule=shapes.infer_softmax,
         attributes={"axis": AttrDef("axis", -1)},
         differs="float16 is summed in float32; TVM sums in float16",
+    ),
+    OpDef(
+        "log_softmax",
+        "relax.nn.log_softmax",
+        "rows",
+        "activation",
+        "the logarithm of softmax",
+        "x - max - log(sum of exp(x - max)), along axis",
+        inputs={"x": FLOATS},
+        rule=shapes.infer_softmax,
+        attributes={"axis": AttrDef("axis", -1)},
+        differs="float16 is summed in float32; TVM sums in float16",
+    ),
+    _norm(
+        "layer_norm",
+        "mean 0 and variance 1 along one axis",
+        "(x - mean) / sqrt(mean of (x - mean)**2 + epsilon) * gamma + beta, along axis",
+        ("gamma", "beta"),
+        differs="the variance is that of the distances from the mean; TVM subtracts the square of the mean from the "
+        "mean of the squares, which loses digits where the mean is large",
+    ),
+    _norm(
+        "rms_norm",
+        "root mean square 1 along one axis",
+        "x / sqrt(mean of x**2 + epsilon) * weight, along axis",
+        ("weight",),
     ),
 )

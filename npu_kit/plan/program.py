@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from npu_kit.plan.geometry import Contraction, Problem
+from npu_kit.plan.geometry import Contraction, Problem, Rows
+from npu_kit.plan.geometry.rows import LAST
 from npu_kit.plan.ir import Axis, Operand, Step
 
 
@@ -25,7 +26,7 @@ class Instruction(NamedTuple):
     at: tuple[int, ...]  # tile index along each axis of the step
     operand: str = ""  # what is loaded
     part: int = 0  # of a panel or of the partial sums; for "epilogue" the number of the epilogue node
-    stage: str = ""  # of a compute: "accumulate", "finish", "maximum", "sum", "quotient"
+    stage: str = ""  # of a compute: "accumulate", "finish"; of rows: one of their passes
     copies: Mapping[str, int] = {}  # slot -> which of its copies is meant
     refills: bool = True  # of an accumulate: whether what stays on the array is new
 
@@ -69,10 +70,10 @@ def units(step: Step, problem: Problem) -> Iterator[Unit]:
     if step.family == "contraction":
         assert isinstance(problem, Contraction)
         return _Contraction(step, problem).units()
-    if step.family == "window":
-        return _window(step)
-    if step.family == "softmax":
-        return _softmax(step)
+    if step.family in ("window", "reduction"):
+        return _reduced(step, problem)
+    if isinstance(problem, Rows):
+        return _rows(step, problem)
     return _elementwise(step)
 
 
@@ -196,10 +197,11 @@ class _Contraction:
         return unit
 
 
-def _window(step: Step) -> Iterator[Unit]:
-    outer, kernel = step.axes[:4], step.axes[4:]
+def _reduced(step: Step, problem: Problem) -> Iterator[Unit]:
+    outer = tuple(axis for axis in step.axes if axis.name not in problem.reduction)
+    kernel = step.axes[len(outer) :]
     for tile, where in enumerate(tile_indices(outer)):
-        outside = (*where, -1, -1)
+        outside = (*where, *[-1] * len(kernel))
         unit = Unit(work=[Instruction("clear", tile, outside)])
         for number, chunk in enumerate(tile_indices(kernel)):
             if number:
@@ -212,18 +214,19 @@ def _window(step: Step) -> Iterator[Unit]:
         yield _finish(step, unit, tile, outside)
 
 
-def _softmax(step: Step) -> Iterator[Unit]:
-    (x,) = step.operands
+def _rows(step: Step, problem: Rows) -> Iterator[Unit]:
+    x, *parameters = step.operands
     columns = step.axes[-1].count
     tile = 0
     for outer in tile_indices(step.axes[:-1]):
-        for stage in ("maximum", "sum", "quotient"):
+        for stage in problem.stages:
             for part in range(columns):
                 here = (*outer, part)
                 unit = Unit(work=[Instruction("compute", tile, here, part=part, stage=stage)])
-                if stage == "maximum" or not x.is_panel:
+                if stage == problem.stages[0] or not x.is_panel:
                     unit.loads.append(Instruction("load", tile, here, x.name, part if x.slot.parts > 1 else 0))
-                if stage == "quotient":
+                if stage == LAST:
+                    unit.loads += [Instruction("load", tile, here, one.name) for one in parameters]
                     _finish(step, unit, tile, here)
                     tile += 1
                 yield unit

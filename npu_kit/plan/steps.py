@@ -15,7 +15,8 @@ from npu_kit.plan.geometry import (
     Contraction,
     Elementwise,
     Problem,
-    Softmax,
+    Reduction,
+    Rows,
     TileLayout,
     Window,
     aligned_operand,
@@ -135,8 +136,10 @@ class StepBuilder:
 
     def _tilings(self) -> Iterator[tuple[Axis, ...]]:
         problem = self.problem
-        if isinstance(problem, Softmax):
-            return tiling.softmax_axes(problem, self.spec)
+        if isinstance(problem, Rows):
+            return tiling.row_axes(problem, self.spec)
+        if isinstance(problem, Reduction):
+            return tiling.reduction_axes(problem, self.spec)
         if isinstance(problem, Elementwise):
             return tiling.elementwise_axes(problem, self.spec)
         assert not isinstance(problem, Contraction)
@@ -147,7 +150,7 @@ class StepBuilder:
         problem = self.problem
         memory = SlotMemory(self.spec)
         for axes in self._tilings():
-            for with_panel in (True, False) if isinstance(problem, Softmax) else (False,):
+            for with_panel in (True, False) if isinstance(problem, Rows) else (False,):
                 step, memory = self._streamed_step(problem, axes, copies, with_panel)
                 if step is not None:
                     return step, memory
@@ -158,19 +161,18 @@ class StepBuilder:
     ) -> tuple[Step | None, SlotMemory]:
         layouts = problem.layouts(axes)
         memory = SlotMemory(self.spec)
-        parts = max(1, axes[-1].count) if with_panel else 1
-        # Only a softmax has chunks that a later pass reads again; a single chunk is its own panel.
-        panel = isinstance(problem, Softmax) and (with_panel or axes[-1].count <= 1)
-        names = [name for name in layouts if name != "out"]
-        operands = tuple(
-            self._operand(name, i, memory.add(name, "L1", layouts[name].nbytes, parts, copies), panel)
-            for i, name in enumerate(names)
-        )
-        if isinstance(problem, Softmax):
-            statistics = axes[1].tile * DTYPE_BYTES["float32"]
-            memory.add("maximum", "L1", statistics)
-            memory.add("sum", "L1", statistics)
-        return self._finish(axes, operands, layouts["out"], memory, copies)
+        # Only rows have chunks that a later pass reads again; a single chunk is its own panel.
+        panel = isinstance(problem, Rows) and (with_panel or axes[-1].count <= 1)
+        operands = []
+        for i, name in enumerate(name for name in layouts if name != "out"):
+            is_panel = panel and i == 0
+            parts = max(1, axes[-1].count) if is_panel else 1
+            slot = memory.add(name, "L1", layouts[name].nbytes, parts, copies)
+            operands.append(self._operand(name, i, slot, is_panel))
+        if isinstance(problem, Rows):
+            for statistic in problem.stages[:-1]:
+                memory.add(statistic, "L1", axes[1].tile * DTYPE_BYTES["float32"])
+        return self._finish(axes, tuple(operands), layouts["out"], memory, copies)
 
     def _operand(self, name: str, position: int, slot: Slot, is_panel: bool) -> Operand:
         anchor = self.group.nodes[0]

@@ -9,7 +9,16 @@ import functools
 import math
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
-from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Window, aligned_operand, problem_of
+from npu_kit.plan.geometry import (
+    Contraction,
+    Elementwise,
+    Problem,
+    Reduction,
+    Rows,
+    Window,
+    aligned_operand,
+    problem_of,
+)
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis, Operand, Plan, Step
 from npu_kit.trace.counters import Counters
@@ -55,14 +64,19 @@ def operand_loads(problem: Problem, axes: tuple[Axis, ...], operand: Operand) ->
         return contraction_loads(problem, axes, operand.name, operand.is_panel)
     if isinstance(problem, Window):
         return _window_loads(problem, named, operand.name)
-    if isinstance(problem, Softmax):
-        passes = 1 if operand.is_panel else 3
-        return passes * math.prod(axis.count for axis in axes), passes * problem.type.nbytes
+    tiles = math.prod(axis.count for axis in axes)
+    if isinstance(problem, Reduction):
+        return tiles, problem.x.nbytes
+    if isinstance(problem, Rows) and operand.name in problem.parameters:
+        return tiles, named["outer"].extent * named["inner"].count * problem.parameters[operand.name].nbytes
+    if isinstance(problem, Rows):
+        passes = 1 if operand.is_panel else len(problem.stages)
+        return passes * tiles, passes * problem.type.nbytes
     along = problem.operands[int(operand.name[1:])]
     elements = math.prod(
         named[f"d{i}"].extent if axis >= 0 else named[f"d{i}"].count for i, axis in enumerate(along.along)
     )
-    return math.prod(axis.count for axis in axes), elements * DTYPE_BYTES[along.type.dtype]
+    return tiles, elements * DTYPE_BYTES[along.type.dtype]
 
 
 def contraction_loads(problem: Contraction, axes: tuple[Axis, ...], name: str, is_panel: bool) -> Loads:
@@ -139,7 +153,9 @@ def _natural_axes(problem: Problem, axes: tuple[Axis, ...], shown: tuple[int, ..
     named = {axis.name: axis for axis in axes}
     if isinstance(problem, Elementwise):
         return [(axis, i) for i, axis in enumerate(axes)]
-    if isinstance(problem, Softmax):
+    if isinstance(problem, Reduction):
+        return [(named[f"d{axis}"], out) for axis, out in zip(problem.kept, problem.out_axes, strict=True)]
+    if isinstance(problem, Rows):
         pairs = [("inner", shown[0]), ("k", shown[1])]
         loose = ["outer"]
     elif isinstance(problem, Window):
@@ -179,8 +195,12 @@ def _compute(problem: Problem, step: Step, axis: dict[str, Axis], counters: Coun
             counters.move("L1", "L0", nbytes, computes)
             counters.macs = problem.out.elements * taps
         return
-    if isinstance(problem, Softmax):
-        counters.move("L1", "L0", 3 * problem.type.nbytes, 3 * out_tiles(problem, step.axes))
+    if isinstance(problem, Rows):
+        passes, tiles = len(problem.stages), out_tiles(problem, step.axes)
+        counters.move("L1", "L0", passes * problem.type.nbytes, passes * tiles)
+        for operand in step.operands[1:]:
+            transfers, nbytes = operand_loads(problem, step.axes, operand)
+            counters.move("L1", "L0", nbytes, transfers)
         return
     for operand in step.operands:
         transfers, nbytes = operand_loads(problem, step.axes, operand)

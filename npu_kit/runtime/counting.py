@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
-from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Window, aligned_operand
+from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Reduction, Rows, Window, aligned_operand
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis, Step
 from npu_kit.plan.program import tile_indices
@@ -27,8 +27,11 @@ def count_step(graph: Graph, step: Step, problem: Problem) -> Counters:
         _contraction(step, problem, counters)
     elif isinstance(problem, Window):
         _window(step, problem, counters)
-    elif isinstance(problem, Softmax):
-        _softmax(step, problem, counters)
+    elif isinstance(problem, Reduction):
+        for ends in ((step.operands[0].tier, "L1"), ("L1", "L0")):
+            counters.move(*ends, problem.x.nbytes, math.prod(axis.count for axis in step.axes))
+    elif isinstance(problem, Rows):
+        _rows(step, problem, counters)
     else:
         for operand, aligned in zip(step.operands, problem.operands, strict=True):
             _aligned(aligned.along, aligned.type.nbytes, operand.tier, [axis.count for axis in step.axes], counters)
@@ -51,7 +54,10 @@ def _pieces(problem: Problem, axes: tuple[Axis, ...]) -> list[int]:
     count = {axis.name: axis.count for axis in axes}
     if isinstance(problem, Elementwise):
         return [axis.count for axis in axes]
-    if isinstance(problem, Softmax):
+    if isinstance(problem, Reduction):
+        by_axis = {out: count[f"d{axis}"] for axis, out in zip(problem.kept, problem.out_axes, strict=True)}
+        return [by_axis.get(i, 1) for i in range(len(problem.out.shape))]
+    if isinstance(problem, Rows):
         shape = problem.type.shape
         by_axis = {problem.inner_axis: count["inner"], problem.axis: count["k"]}
         return [by_axis.get(i, size) for i, size in enumerate(shape)]
@@ -69,11 +75,17 @@ def _aligned(along: tuple[int, ...], nbytes: int, tier: str, pieces: list[int], 
         counters.move(*ends, nbytes * repeats, math.prod(pieces))
 
 
-def _softmax(step: Step, problem: Softmax, counters: Counters) -> None:
-    tiles = out_tiles(problem, step.axes)
-    passes = 1 if step.operands[0].is_panel else 3
-    counters.move(step.operands[0].tier, "L1", passes * problem.type.nbytes, passes * tiles)
-    counters.move("L1", "L0", 3 * problem.type.nbytes, 3 * tiles)
+def _rows(step: Step, problem: Rows, counters: Counters) -> None:
+    tiles, passes = out_tiles(problem, step.axes), len(problem.stages)
+    x, *parameters = step.operands
+    loads = 1 if x.is_panel else passes
+    counters.move(x.tier, "L1", loads * problem.type.nbytes, loads * tiles)
+    counters.move("L1", "L0", passes * problem.type.nbytes, passes * tiles)
+    columns = step.axes[-1].count
+    for parameter in parameters:
+        again = tiles // columns if columns else 0
+        for ends in ((parameter.tier, "L1"), ("L1", "L0")):
+            counters.move(*ends, again * problem.parameters[parameter.name].nbytes, tiles)
 
 
 def _window(step: Step, problem: Window, counters: Counters) -> None:

@@ -118,6 +118,15 @@ def _avg_pool2d(node: Node, inputs: Sequence[Array]) -> Array:
     return np.asarray((total / np.maximum(count, 1)).transpose(permutation("NCHW", attrs["layout"])))
 
 
+def _adaptive_avg_pool2d(node: Node, inputs: Sequence[Array]) -> Array:
+    """Windows of one size, side by side: the verified graph has no others."""
+    layout: Any = node.attrs["layout"]
+    x = inputs[0].astype(np.float32).transpose(permutation(layout, "NCHW"))
+    batch, channels, rows, columns = (node.outputs[0].shape[axis] for axis in permutation(layout, "NCHW"))
+    windows = x.reshape(batch, channels, rows, x.shape[2] // rows, columns, x.shape[3] // columns)
+    return np.asarray(windows.mean((3, 5)).transpose(permutation("NCHW", layout)))
+
+
 def _softmax(node: Node, inputs: Sequence[Array]) -> Array:
     axis: Any = node.attrs["axis"]
     x = inputs[0].astype(np.float32)
@@ -125,6 +134,36 @@ def _softmax(node: Node, inputs: Sequence[Array]) -> Array:
         return x
     powers = np.exp(x - x.max(axis, keepdims=True))
     return np.asarray(powers / powers.sum(axis, keepdims=True))
+
+
+def _log_softmax(node: Node, inputs: Sequence[Array]) -> Array:
+    axis: Any = node.attrs["axis"]
+    x = inputs[0].astype(np.float32)
+    shifted = x - x.max(axis, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis, keepdims=True)))
+
+
+def _norm(node: Node, inputs: Sequence[Array]) -> Array:
+    """layer_norm, and rms_norm, which takes the mean for 0."""
+    attrs: Any = node.attrs
+    x, *parameters = (array.astype(np.float32) for array in inputs)
+    x = np.moveaxis(x, attrs["axis"], -1)
+    if node.name == "layer_norm":
+        x = x - x.mean(-1, keepdims=True)
+    x = x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(attrs["epsilon"]))
+    if attrs.get("scale", True):
+        x = x * parameters[0]
+    if attrs.get("center", True) and len(parameters) > 1:
+        x = x + parameters[1]
+    return np.moveaxis(x, -1, attrs["axis"])
+
+
+def _reduction(node: Node, inputs: Sequence[Array]) -> Array:
+    attrs: Any = node.attrs
+    x = inputs[0].astype(compute_dtype(node.outputs[0].dtype))
+    reduce: Any = getattr(np, node.name)
+    more = {"dtype": x.dtype} if node.name == "sum" else {}
+    return np.asarray(reduce(x, attrs["axis"], keepdims=attrs["keepdims"], **more))
 
 
 def _pad(x: Array, attrs: Any, value: Any) -> Array:
@@ -157,5 +196,13 @@ _FUNCTIONS: dict[str, Callable[[Node, Sequence[Array]], Array]] = {
     "conv2d": _conv,
     "max_pool2d": _max_pool2d,
     "avg_pool2d": _avg_pool2d,
+    "adaptive_avg_pool2d": _adaptive_avg_pool2d,
     "softmax": _softmax,
+    "log_softmax": _log_softmax,
+    "layer_norm": _norm,
+    "rms_norm": _norm,
+    "sum": _reduction,
+    "mean": _reduction,
+    "max": _reduction,
+    "min": _reduction,
 }

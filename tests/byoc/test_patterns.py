@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tvm import relax
 
+import npu_kit
 from npu_kit.byoc import BACKEND
 from npu_kit.byoc.partition import partition
 from npu_kit.byoc.patterns.table import pattern_infos, pattern_table
@@ -72,6 +73,7 @@ SINGLES = {
     "conv1d": (lambda x, w: nn.conv1d(x, w), [(1, 4, 6), (4, 4, 3)]),
     "max_pool2d": (lambda x: nn.max_pool2d(x, (2, 2)), [IMAGE]),
     "avg_pool2d": (lambda x: nn.avg_pool2d(x, (2, 2)), [IMAGE]),
+    "adaptive_avg_pool2d": (lambda x: nn.adaptive_avg_pool2d(x, (3, 2)), [IMAGE]),
     "batch_norm": (lambda x, g, b, m, v: nn.batch_norm(x, g, b, m, v, axis=1, training=False), [IMAGE, *[(4,)] * 4]),
     "softmax": (lambda x: nn.softmax(x), [(2, 5)]),
     "add": (op.add, [(2, 5), (5,)]),
@@ -87,6 +89,19 @@ SINGLES = {
     "tanh": (op.tanh, [(2, 5)]),
     "gelu": (nn.gelu, [(2, 5)]),
     "gelu_tanh": (nn.gelu_tanh, [(2, 5)]),
+    "power": (op.power, [(2, 5), (5,)]),
+    "silu": (nn.silu, [(2, 5)]),
+    "leaky_relu": (lambda x: nn.leakyrelu(x, 0.2), [(2, 5)]),
+    "prelu": (lambda x, a: nn.prelu(x, a, axis=1), [IMAGE, (4,)]),
+    **{name: (getattr(op, name), [(2, 5)]) for name in ("exp", "log", "sqrt", "rsqrt", "erf", "negative", "abs")},
+    **{name: (getattr(op, name), [(2, 5)]) for name in ("square", "floor", "ceil", "round")},
+    "sum": (lambda x: op.sum(x, [1, -1]), [IMAGE]),
+    "mean": (lambda x: op.mean(x, [2, 3], keepdims=True), [IMAGE]),
+    "max": (lambda x: op.max(x, -1), [IMAGE]),
+    "min": (op.min, [IMAGE]),
+    "log_softmax": (lambda x: nn.log_softmax(x, 0), [(7, 5)]),
+    "layer_norm": (lambda x, g, b: nn.layer_norm(x, g, b, axes=-1), [(2, 3, 5), (5,), (5,)]),
+    "rms_norm": (lambda x, w: nn.rms_norm(x, w, axes=[1]), [(2, 5), (5,)]),
     "quantize": (lambda x: op.quantize(x, relax.const(0.1), relax.const(0, "int8"), out_dtype="int8"), [(2, 5)]),
     "dequantize": (
         lambda x: op.dequantize(x, relax.const(0.1), relax.const(0, "int8"), out_dtype="float32"),
@@ -169,6 +184,19 @@ def test_single_operation_is_matched_by_its_own_pattern(make_model, name):
     result = partition(make_model(lambda builder, *given: operation(*given), **inputs))
     (call,) = result.report
     assert call.pattern == PREFIX + name
+
+
+@pytest.mark.parametrize("name", sorted(SINGLES))
+def test_single_operation_computes_what_tvm_does(make_model, run_on_host, rng, name):
+    operation, shapes = SINGLES[name]
+    inputs = {f"x{i}": s if s and isinstance(s[0], tuple) else (s, "float32") for i, s in enumerate(shapes)}
+    model = make_model(lambda builder, *given: operation(*given), **inputs)
+    arrays = [rng.uniform(0.5, 2, shape).astype(dtype) for shape, dtype in inputs.values()]
+    found, expected = npu_kit.compile(model).run(*arrays), run_on_host(model, *arrays)
+    results = ([value] if isinstance(value, np.ndarray) else value for value in (found, expected))
+    for one, other in zip(*results, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
 
 
 def test_every_pattern_has_a_model_here():

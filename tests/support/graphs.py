@@ -203,6 +203,18 @@ def pools(draw: st.DrawFn) -> Graph:
 
 
 @st.composite
+def adaptive_pools(draw: st.DrawFn) -> Graph:
+    """adaptive_avg_pool2d: from one window for each element to one for all."""
+    out, size = (draw(_size(4)), draw(_size(4))), (draw(_size(9)), draw(_size(9)))
+    sizes = {"N": draw(_size(2)), "C": draw(_size(40)), "H": out[0] * size[0], "W": out[1] * size[1]}
+    layout = draw(st.sampled_from(["NCHW", "NHWC"]))
+    b = GraphBuilder()
+    x = b.input(_permuted(layout, sizes), draw(st.sampled_from(["float32", "float16"])))
+    b.op("adaptive_avg_pool2d", x, output_size=out, layout=layout)
+    return b.graph()
+
+
+@st.composite
 def elementwise_chains(draw: st.DrawFn) -> Graph:
     """One to four elementwise operations in one composite, with operands that broadcast."""
     shape = tuple(draw(st.lists(st.integers(0 if draw(st.booleans()) else 1, 40), max_size=4)))
@@ -211,8 +223,9 @@ def elementwise_chains(draw: st.DrawFn) -> Graph:
     b = GraphBuilder()
     value = b.input(shape)
     for _ in range(draw(_size(4))):
-        unary = ["relu", "sigmoid", "tanh", "gelu", "gelu_tanh"]
-        name = draw(st.sampled_from(["add", "subtract", "multiply", "divide", "maximum", *unary]))
+        unary = [name for name, one in OPS.items() if one.is_unary_elementwise and "float32" in one.inputs["x"]]
+        unary = [name for name in unary if name not in ("clip",)]
+        name = draw(st.sampled_from(["add", "subtract", "multiply", "divide", "maximum", "power", *unary]))
         if name in unary:
             value = b.op(name, value, composite="chain#0")
             continue
@@ -230,6 +243,41 @@ def softmaxes(draw: st.DrawFn) -> Graph:
     shape[axis] = draw(st.one_of(_size(90), st.integers(900, 1200)))
     b = GraphBuilder()
     b.op("softmax", b.input(shape, draw(st.sampled_from(["float32", "float16"]))), axis=axis)
+    return b.graph()
+
+
+@st.composite
+def norms(draw: st.DrawFn) -> Graph:
+    """log_softmax, layer_norm and rms_norm along every axis, with an addition behind them in half the cases."""
+    shape = draw(st.lists(_size(10), min_size=1, max_size=4))
+    axis = draw(st.integers(0, len(shape) - 1))
+    shape[axis] = draw(_size(90))
+    dtype = draw(st.sampled_from(["float32", "float16"]))
+    name = draw(st.sampled_from(["log_softmax", "layer_norm", "rms_norm"]))
+    b = GraphBuilder()
+    x = b.input(shape, dtype)
+    parameters = [b.input((shape[axis],), dtype) for _ in range({"layer_norm": 2, "rms_norm": 1}.get(name, 0))]
+    flags = {"scale": draw(st.booleans()), "center": draw(st.booleans())} if name == "layer_norm" else {}
+    value = b.op(name, x, *parameters, axis=axis, composite="norm#0", **flags)
+    if draw(st.booleans()):
+        b.op("add", value, b.input(shape[-1:], dtype), composite="norm#0")
+    return b.graph()
+
+
+@st.composite
+def reductions(draw: st.DrawFn) -> Graph:
+    """Any axes of ranks up to 4, kept or not, with a multiplication behind them in half the cases."""
+    shape = draw(st.lists(st.one_of(_size(9), _size(40)), max_size=4))
+    while math.prod(shape) > 30_000:
+        shape = shape[1:]
+    axis = sorted(draw(st.sets(st.integers(0, len(shape) - 1)))) if shape else []
+    name = draw(st.sampled_from(["sum", "mean", "max", "min"]))
+    dtype = draw(st.sampled_from(["float32", "float16"] + ["int8", "uint16", "int32"] * (name != "mean")))
+    b = GraphBuilder()
+    value = b.op(name, b.input(shape, dtype), axis=axis, keepdims=draw(st.booleans()), composite="reduction#0")
+    if draw(st.booleans()):
+        result = b.nodes[value].outputs[0].shape
+        b.op("multiply", value, b.input(result[draw(st.integers(0, len(result))) :], dtype), composite="reduction#0")
     return b.graph()
 
 
@@ -262,4 +310,14 @@ def regions(draw: st.DrawFn) -> Graph:
 
 def graphs() -> st.SearchStrategy[Graph]:
     """Any of the above."""
-    return st.one_of(convolutions(), matmuls(), pools(), elementwise_chains(), softmaxes(), regions())
+    return st.one_of(
+        convolutions(),
+        matmuls(),
+        pools(),
+        adaptive_pools(),
+        elementwise_chains(),
+        softmaxes(),
+        norms(),
+        reductions(),
+        regions(),
+    )

@@ -60,7 +60,8 @@ def attributes_of(call: Any) -> dict[str, Any]:
     """
     definition = OP_OF_RELAX[call.op.name]
     keys = (*definition.attributes, *definition.dropped)
-    found = {key: _to_python(getattr(call.attrs, key)) for key in keys if key not in definition.arguments}
+    names = {key: definition.renamed.get(key, key) for key in keys if key not in definition.arguments}
+    found = {key: _to_python(getattr(call.attrs, name)) for key, name in names.items()}
     return found | {key: _to_python(call.args[index]) for key, index in definition.arguments.items()}
 
 

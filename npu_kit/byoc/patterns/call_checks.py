@@ -79,8 +79,8 @@ def check_shapes(call: Any) -> list[Refusal]:
         if len(shape) > MAX_RANK:
             found = f"{len(shape)} axes in {describe_type(expr.ty)}"
             return [Refusal("shape", f"at most {MAX_RANK} axes", found, "a reshape that joins axes")]
-        # Sums over nothing are 0 and elementwise results are empty, but nothing has no maximum and no mean.
-        least = 1 if definition.family in ("window", "softmax") else 0
+        # Products of nothing are 0 and elementwise results are empty, but nothing has no maximum and no mean.
+        least = 1 if definition.family in ("window", "reduction", "rows") else 0
         if min(shape, default=least) < least:
             needed = f"{definition.name} with sizes of {least} or more"
             return [Refusal("shape", needed, describe_type(expr.ty), "other sizes, or leave it on the host")]
@@ -94,11 +94,13 @@ def check_attributes(call: Any) -> list[Refusal]:
     types = [tensor_type(operand) for operand in tensor_operands(call)]
     rank = len(types[0].shape) if types and types[0] is not None else 0
     refusals = []
+    complete = {
+        key: attribute.complete(attribute.default if given[key] is None else given[key], rank)
+        for key, attribute in definition.attributes.items()
+    }
     for key, attribute in definition.attributes.items():
-        value = attribute.complete(given[key], rank)
-        if attribute.check(value):
-            refusals.append(_refuse_attribute(definition, key, attribute, value))
-    complete = {key: attribute.complete(given[key], rank) for key, attribute in definition.attributes.items()}
+        if attribute.check(complete[key]):
+            refusals.append(_refuse_attribute(definition, key, attribute, complete[key]))
     for key, check in definition.dropped.items():
         problem = check(given[key], complete)
         if problem:

@@ -9,10 +9,11 @@ from npu_kit.graph.ops import family_of
 from npu_kit.plan.geometry.base import Box, TileLayout, spans_of
 from npu_kit.plan.geometry.contraction import Contraction, contraction_of
 from npu_kit.plan.geometry.elementwise import Aligned, Elementwise, aligned_operand, copy_of, elementwise_of
-from npu_kit.plan.geometry.softmax import Softmax, softmax_of
+from npu_kit.plan.geometry.reduction import Reduction, reduction_of
+from npu_kit.plan.geometry.rows import Rows, rows_of
 from npu_kit.plan.geometry.window import Window, is_depthwise, window_of
 
-Problem = Contraction | Window | Elementwise | Softmax
+Problem = Contraction | Window | Elementwise | Reduction | Rows
 
 __all__ = [
     "Aligned",
@@ -20,7 +21,8 @@ __all__ = [
     "Contraction",
     "Elementwise",
     "Problem",
-    "Softmax",
+    "Reduction",
+    "Rows",
     "TileLayout",
     "Window",
     "aligned_operand",
@@ -42,6 +44,7 @@ def problem_of(graph: Graph, node_id: int) -> Problem:
 _PROBLEM_OF: Mapping[str, Callable[[Graph, int], Problem]] = {
     "contraction": contraction_of,
     "elementwise": elementwise_of,
-    "softmax": softmax_of,
+    "reduction": reduction_of,
+    "rows": rows_of,
     "window": window_of,
 }
