@@ -11,7 +11,7 @@ from npu_kit.graph.attributes import AttrDef
 from npu_kit.graph.ir import AttrValue, TensorType
 from npu_kit.graph.shapes import FLOATS, INTEGERS, Attrs, Types
 
-FAMILIES = ("contraction", "window", "elementwise", "reduction", "rows")
+FAMILIES = ("contraction", "window", "elementwise", "reduction", "rows", "movement", "view")
 ENGINES = ("matrix", "conv", "vector", "pooling", "activation", "dma")
 
 ANY = (*FLOATS, *INTEGERS)
@@ -42,6 +42,7 @@ class OpDef:
     count: Callable[[Types, Attrs, TensorType], int] | None = None
     # Whether the inputs after the first hold one value for each index of attribute ``axis`` (or one for all).
     parameters_on_axis: bool = False
+    is_variadic: bool = False  # takes one or more tensors like its only input, which Relax has in one tuple
     differs: str = ""  # where TVM's LLVM code gives something else on purpose, and what
     limits: str = ""  # what is refused besides dtypes and attributes that the table shows
 
@@ -69,10 +70,13 @@ class OpDef:
             GraphError: the number of inputs, or shapes that do not fit together.
             UnsupportedError: a dtype or a combination that the NPU does not compute.
         """
-        if len(input_types) != self.arity:
+        inputs = list(self.inputs.items())
+        if self.is_variadic and input_types:
+            inputs *= len(input_types)
+        if len(input_types) != len(inputs):
             why = f"it takes {self.arity} inputs ({', '.join(self.inputs)}) and got {len(input_types)}"
             raise GraphError(self.name, why)
-        for (name, dtypes), given in zip(self.inputs.items(), input_types, strict=True):
+        for (name, dtypes), given in zip(inputs, input_types, strict=True):
             if given.dtype not in dtypes:
                 raise UnsupportedError(
                     f"{self.name} of {' and '.join(map(str, input_types))}",

@@ -11,10 +11,11 @@ from typing import Any
 from npu_kit.errors import GraphError, UnsupportedError
 from npu_kit.graph.definition import FAMILIES, OpDef
 from npu_kit.graph.elementwise_ops import ACTIVATION_OPS, BINARY_OPS, VECTOR_OPS
-from npu_kit.graph.ir import AttrValue, TensorType
+from npu_kit.graph.ir import AttrValue, Node, TensorType
+from npu_kit.graph.movement_ops import MOVEMENT_OPS
 from npu_kit.graph.tile_ops import CONTRACTION_OPS, REDUCTION_OPS, ROW_OPS, WINDOW_OPS
 
-__all__ = ["FAMILIES", "OPS", "OpDef", "family_of", "find_op", "normalise_attrs"]
+__all__ = ["FAMILIES", "OPS", "OpDef", "family_of", "find_op", "is_view", "normalise_attrs"]
 
 
 def normalise_attrs(name: str, attrs: Mapping[str, Any], input_types: Sequence[TensorType]) -> dict[str, AttrValue]:
@@ -71,6 +72,20 @@ def family_of(name: str) -> str:
     return find_op(name).family
 
 
-_DEFINITIONS = (*CONTRACTION_OPS, *WINDOW_OPS, *BINARY_OPS, *ACTIVATION_OPS, *VECTOR_OPS, *REDUCTION_OPS, *ROW_OPS)
+_DEFINITIONS = (
+    *CONTRACTION_OPS,
+    *WINDOW_OPS,
+    *BINARY_OPS,
+    *ACTIVATION_OPS,
+    *VECTOR_OPS,
+    *REDUCTION_OPS,
+    *ROW_OPS,
+    *MOVEMENT_OPS,
+)
 
 OPS: Mapping[str, OpDef] = {definition.name: definition for definition in _DEFINITIONS}
+
+
+def is_view(node: Node) -> bool:
+    """Whether a node shows the elements of its input in another shape: it has no memory of its own and never runs."""
+    return node.is_kernel and OPS[node.name].family == "view"

@@ -66,12 +66,12 @@ def infer_matmul(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> 
     """(batch.., M, K) x (batch.., K, N): batch axes broadcast; a 1-D operand gets an axis that the result loses."""
     a, b = types[0].shape, types[1].shape
     if not a or not b:
-        raise _shape_error(op, types, "both operands need at least one axis", "reshape the scalar, or use multiply")
+        raise shape_error(op, types, "both operands need at least one axis", "reshape the scalar, or use multiply")
     left = (1, *a) if len(a) == 1 else a
     right = (*b, 1) if len(b) == 1 else b
     if left[-1] != right[-2]:
         why = f"the inner sizes must be equal and are {left[-1]} and {right[-2]}"
-        raise _shape_error(op, types, why, "transpose one operand")
+        raise shape_error(op, types, why, "transpose one operand")
     batch = broadcast(op, types, (left[:-2], right[:-2]))
     rows = () if len(a) == 1 else (left[-2],)
     columns = () if len(b) == 1 else (right[-1],)
@@ -88,9 +88,9 @@ def infer_conv(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> Te
     groups = attrs["groups"]
     if channels != per_group * groups:
         why = f"the data has {channels} channels, the weights take {per_group} in each of {groups} groups"
-        raise _shape_error(op, types, why, f"check data_layout {layout!r}, kernel_layout {kernel_layout!r} and groups")
+        raise shape_error(op, types, why, f"check data_layout {layout!r}, kernel_layout {kernel_layout!r} and groups")
     if filters % groups:
-        raise _shape_error(op, types, f"{filters} filters do not divide into {groups} groups", "change groups")
+        raise shape_error(op, types, f"{filters} filters do not divide into {groups} groups", "change groups")
     spans = _window_sizes(op, types, sizes, kernel, attrs)
     out = (batch, filters, *spans)
     return TensorType(in_layout(out, "NC" + letters, layout), contraction_dtype(op, types, out_dtype))
@@ -102,7 +102,7 @@ def infer_pool(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> Te
     _check_rank(op, types, (len(layout),))
     batch, channels, *sizes = in_layout(types[0].shape, layout, "NCHW")
     if 0 in sizes:
-        raise _shape_error(op, types, f"the data is {sizes[0]}x{sizes[1]}, so no window holds any", "other data")
+        raise shape_error(op, types, f"the data is {sizes[0]}x{sizes[1]}, so no window holds any", "other data")
     if op == "avg_pool2d":
         for pad, size in zip(attrs["padding"], attrs["pool_size"] * 2, strict=True):
             if pad >= size:
@@ -112,7 +112,7 @@ def infer_pool(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> Te
                     "a smaller padding or a larger pool_size",
                 )
     out = (batch, channels, *_window_sizes(op, types, sizes, attrs["pool_size"], attrs))
-    return _same_dtype(op, types, out_dtype, in_layout(out, "NCHW", layout))
+    return same_dtype(op, types, out_dtype, in_layout(out, "NCHW", layout))
 
 
 def infer_adaptive_pool(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
@@ -128,12 +128,12 @@ def infer_adaptive_pool(op: str, types: Types, attrs: Attrs, out_dtype: str | No
                 f"{size} rows or columns do not divide into {output} windows of one size",
                 "an output size that divides, or leave the operation on the host",
             )
-    return _same_dtype(op, types, out_dtype, in_layout((batch, channels, *outputs), "NCHW", layout))
+    return same_dtype(op, types, out_dtype, in_layout((batch, channels, *outputs), "NCHW", layout))
 
 
 def infer_broadcast(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
     """Element by element, the inputs broadcast against each other as in NumPy."""
-    return _same_dtype(op, types, out_dtype, broadcast(op, types, [t.shape for t in types]))
+    return same_dtype(op, types, out_dtype, broadcast(op, types, [t.shape for t in types]))
 
 
 def infer_clip(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
@@ -151,7 +151,7 @@ def infer_clip(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> Te
 def infer_softmax(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
     """The shape stays; ``axis`` is the one that sums to 1."""
     _axis_size(op, types, attrs)
-    return _same_dtype(op, types, out_dtype, types[0].shape)
+    return same_dtype(op, types, out_dtype, types[0].shape)
 
 
 def infer_reduction(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
@@ -159,11 +159,11 @@ def infer_reduction(op: str, types: Types, attrs: Attrs, out_dtype: str | None) 
     shape, reduced, keepdims = types[0].shape, attrs["axis"], attrs["keepdims"]
     if any(axis >= len(shape) for axis in reduced):
         why = f"axis {max(reduced)} is not one of the {len(shape)} axes of the data"
-        raise _shape_error(op, types, why, "another axis")
+        raise shape_error(op, types, why, "another axis")
     if 0 in shape:
         raise UnsupportedError(f"{op} of {types[0]}", "the data holds no element", "leave it on the host")
     sizes = [1 if axis in reduced else size for axis, size in enumerate(shape) if keepdims or axis not in reduced]
-    return _same_dtype(op, types, out_dtype, tuple(sizes))
+    return same_dtype(op, types, out_dtype, tuple(sizes))
 
 
 def infer_norm(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
@@ -172,8 +172,8 @@ def infer_norm(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> Te
     for given in types[1:]:
         if given.shape != (size,):
             why = f"a parameter needs shape ({size},), the size of axis {attrs['axis']}, and has {given.shape}"
-            raise _shape_error(op, types, why, "check axes")
-    return _same_dtype(op, types, out_dtype, types[0].shape)
+            raise shape_error(op, types, why, "check axes")
+    return same_dtype(op, types, out_dtype, types[0].shape)
 
 
 def infer_batch_norm(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
@@ -182,8 +182,8 @@ def infer_batch_norm(op: str, types: Types, attrs: Attrs, out_dtype: str | None)
     for name, given in zip(("gamma", "beta", "moving_mean", "moving_var"), types[1:], strict=True):
         if given.shape != (size,):
             why = f"{name} needs shape ({size},), the size of axis {attrs['axis']}, and has {given.shape}"
-            raise _shape_error(op, types, why, "check axis")
-    return _same_dtype(op, types, out_dtype, types[0].shape)
+            raise shape_error(op, types, why, "check axis")
+    return same_dtype(op, types, out_dtype, types[0].shape)
 
 
 def infer_prelu(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
@@ -191,8 +191,8 @@ def infer_prelu(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> T
     size = _axis_size(op, types, attrs)
     if types[1].shape not in ((size,), (1,)):
         why = f"alpha needs shape ({size},), the size of axis {attrs['axis']}, or (1,), and has {types[1].shape}"
-        raise _shape_error(op, types, why, "check axis")
-    return _same_dtype(op, types, out_dtype, types[0].shape)
+        raise shape_error(op, types, why, "check axis")
+    return same_dtype(op, types, out_dtype, types[0].shape)
 
 
 def infer_quantize(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
@@ -200,13 +200,13 @@ def infer_quantize(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -
     if types[0].shape:
         size = _axis_size(op, types, attrs)
     elif attrs["axis"]:
-        raise _shape_error(op, types, f"a scalar has no axis {attrs['axis']}", "axis 0")
+        raise shape_error(op, types, f"a scalar has no axis {attrs['axis']}", "axis 0")
     else:
         size = 1
     for name, given in zip(("scale", "zero_point"), types[1:], strict=True):
         if given.elements != 1 and given.shape != (size,):
             why = f"{name} needs 1 element or shape ({size},), the size of axis {attrs['axis']}, and has {given.shape}"
-            raise _shape_error(op, types, why, "check axis")
+            raise shape_error(op, types, why, "check axis")
     allowed = QUANTIZED if op == "quantize" else FLOATS
     if out_dtype is None or out_dtype not in allowed:
         raise _dtype_error(op, types, f"the output needs one of {', '.join(allowed)} and is {out_dtype}")
@@ -234,7 +234,7 @@ def broadcast(op: str, types: Types, shapes: Sequence[tuple[int, ...]]) -> tuple
         for size in sizes:
             if size not in (1, wanted):
                 why = f"axis {axis} has sizes {wanted} and {size}, and neither is 1"
-                raise _shape_error(op, types, why, "insert axes of size 1, or transpose one operand")
+                raise shape_error(op, types, why, "insert axes of size 1, or transpose one operand")
         out.append(wanted)
     return tuple(out)
 
@@ -254,7 +254,8 @@ def contraction_dtype(op: str, types: Types, out_dtype: str | None) -> str:
     return out_dtype
 
 
-def _same_dtype(op: str, types: Types, out_dtype: str | None, shape: tuple[int, ...]) -> TensorType:
+def same_dtype(op: str, types: Types, out_dtype: str | None, shape: tuple[int, ...]) -> TensorType:
+    """The type of ``shape`` in the dtype that all inputs and the output have."""
     dtypes = sorted({t.dtype for t in types} | ({out_dtype} if out_dtype else set()))
     if len(dtypes) > 1:
         raise _dtype_error(op, types, f"inputs and output need one dtype and have {', '.join(dtypes)}")
@@ -267,12 +268,12 @@ def _window_sizes(op: str, types: Types, sizes: Sequence[int], kernel: Sequence[
     counts = []
     for axis, (size, taps) in enumerate(zip(sizes, kernel, strict=True)):
         if taps < 1:
-            raise _shape_error(op, types, f"the window has {taps} taps and needs at least 1", "a window with data")
+            raise shape_error(op, types, f"the window has {taps} taps and needs at least 1", "a window with data")
         window = window_extent(taps, attrs["dilation"][axis])
         before, after = padding[axis], padding[axis + axes]
         if window > size + before + after:
             why = f"the window spans {window} elements and the padded data has {size + before + after}"
-            raise _shape_error(op, types, why, "more padding, or a smaller kernel or dilation")
+            raise shape_error(op, types, why, "more padding, or a smaller kernel or dilation")
         ceil_mode = attrs.get("ceil_mode", False)
         counts.append(window_count(size, window, attrs["strides"][axis], before, after, ceil_mode))
     return counts
@@ -281,7 +282,7 @@ def _window_sizes(op: str, types: Types, sizes: Sequence[int], kernel: Sequence[
 def _axis_size(op: str, types: Types, attrs: Attrs) -> int:
     shape, axis = types[0].shape, attrs["axis"]
     if not 0 <= axis < len(shape):
-        raise _shape_error(op, types, f"axis {axis} is not one of the {len(shape)} axes of the data", "another axis")
+        raise shape_error(op, types, f"axis {axis} is not one of the {len(shape)} axes of the data", "another axis")
     return int(shape[axis])
 
 
@@ -289,10 +290,11 @@ def _check_rank(op: str, types: Types, ranks: Sequence[int]) -> None:
     for name, given, rank in zip(("data", "weights"), types, ranks, strict=False):
         if len(given.shape) != rank:
             why = f"the {name} need {rank} axes and have {len(given.shape)}"
-            raise _shape_error(op, types, why, "check the layout")
+            raise shape_error(op, types, why, "check the layout")
 
 
-def _shape_error(op: str, types: Types, why: str, hint: str) -> GraphError:
+def shape_error(op: str, types: Types, why: str, hint: str) -> GraphError:
+    """The error about shapes that do not fit."""
     return GraphError(f"{op} of {' and '.join(map(str, types))}", why, hint)
 
 

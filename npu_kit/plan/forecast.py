@@ -16,6 +16,7 @@ from npu_kit.plan.geometry import (
     Box,
     Contraction,
     Elementwise,
+    Movement,
     Reduction,
     Rows,
     Window,
@@ -149,7 +150,7 @@ class _StepForecast:
                 return None
             elements = math.prod(size.values())
             return elements * DTYPE_BYTES[problem.x.dtype], 0, self.cost.lanes(engine, elements)
-        assert isinstance(problem, Elementwise | Rows)
+        assert isinstance(problem, Elementwise | Movement | Rows)
         operands = operands_read(self.step, instruction)
         nbytes = sum(self._operand_bytes(operand.name, instruction) for operand in operands)
         return nbytes, 0, self.cost.lanes(engine, elements)

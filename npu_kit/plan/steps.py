@@ -6,14 +6,15 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from npu_kit.graph.ir import DTYPE_BYTES, Entry, Graph
-from npu_kit.graph.ops import find_op
+from npu_kit.graph.ir import DTYPE_BYTES, Entry, Graph, Node
+from npu_kit.graph.ops import find_op, is_view
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan import tiling
 from npu_kit.plan.fusion import Group
 from npu_kit.plan.geometry import (
     Contraction,
     Elementwise,
+    Movement,
     Problem,
     Reduction,
     Rows,
@@ -28,19 +29,22 @@ from npu_kit.plan.placement import SlotMemory, refuse_slots
 
 def label(graph: Graph, nodes: tuple[int, ...]) -> str:
     """A step in the user's words: ``conv2d+add+relu (example_npu.conv2d_relu_fused#0)``."""
-    names = "+".join(graph.nodes[node].name if graph.nodes[node].is_kernel else "copy" for node in nodes)
+    names = "+".join("copy" if is_copied(graph.nodes[node]) else graph.nodes[node].name for node in nodes)
     composite = graph.nodes[nodes[0]].composite
     return f"{names} ({composite})" if composite else f"{names} (node {nodes[0]})"
+
+
+def is_copied(node: Node) -> bool:
+    """Whether a step of this node copies it: nothing computes an input, a constant or a view."""
+    return not node.is_kernel or is_view(node)
 
 
 def engine_of(graph: Graph, node_id: int, problem: Problem | None = None) -> str:
     """The engine that runs a node."""
     node = graph.nodes[node_id]
-    if not node.is_kernel:
-        return "dma"
     if isinstance(problem, Window) and problem.w is not None:
         return "vector"  # a depthwise convolution, lane by lane
-    return find_op(node.name).engine
+    return find_op(node.name).engine if node.is_kernel else "dma"
 
 
 class StepBuilder:
@@ -140,7 +144,7 @@ class StepBuilder:
             return tiling.row_axes(problem, self.spec)
         if isinstance(problem, Reduction):
             return tiling.reduction_axes(problem, self.spec)
-        if isinstance(problem, Elementwise):
+        if isinstance(problem, Elementwise | Movement):
             return tiling.elementwise_axes(problem, self.spec)
         assert not isinstance(problem, Contraction)
         return tiling.window_axes(problem, self.spec)
@@ -177,7 +181,7 @@ class StepBuilder:
     def _operand(self, name: str, position: int, slot: Slot, is_panel: bool) -> Operand:
         anchor = self.group.nodes[0]
         node = self.graph.nodes[anchor]
-        entry = node.inputs[position] if node.is_kernel else Entry(anchor)
+        entry = Entry(anchor) if is_copied(node) else node.inputs[position]
         return Operand(name, entry, self.tiers[entry], slot, is_panel)
 
     def _finish(
@@ -220,7 +224,7 @@ class StepBuilder:
             operands=operands,
             epilogue_operands=tuple(epilogue),
             output=output,
-            output_tier=self.tiers[output] if graph.nodes[nodes[0]].is_kernel else "L3",
+            output_tier="L3" if is_copied(graph.nodes[nodes[0]]) else self.tiers[output],
             slots=tuple(memory.slots),
             dataflow=dataflow,
         )
@@ -228,6 +232,6 @@ class StepBuilder:
 
     @property
     def _family(self) -> str:
-        if not self.graph.nodes[self.group.nodes[0]].is_kernel:
+        if is_copied(self.graph.nodes[self.group.nodes[0]]):
             return "copy"
         return type(self.problem).__name__.lower()

@@ -8,13 +8,13 @@ from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.fusion import Group
 from npu_kit.plan.ir import Reason
 from npu_kit.plan.placement import FarMemory, TensorMemory
-from npu_kit.plan.steps import label
+from npu_kit.plan.steps import is_copied, label
 from npu_kit.plan.storage import homes
 
 
 def copied_heads(graph: Graph) -> tuple[Entry, ...]:
-    """Inputs and constants that the region returns: nothing computes them, so a step copies them."""
-    return tuple(dict.fromkeys(entry for entry in graph.heads if entry.node in graph.arg_nodes))
+    """What the region returns and nothing computes: inputs, constants and views. A step copies each."""
+    return tuple(dict.fromkeys(entry for entry in graph.heads if is_copied(graph.nodes[entry.node])))
 
 
 def place_tensors(
@@ -46,6 +46,8 @@ def place_tensors(
         for node_id in group.nodes:
             for entry in graph.nodes[node_id].inputs:
                 readers_of.setdefault(owner[entry], []).append(index)
+    for index, entry in enumerate(copies, start=len(groups)):
+        readers_of.setdefault(owner[entry], []).append(index)
     placed: set[Entry] = set()
     for index, group in enumerate(groups):
         entry = owner[Entry(group.nodes[-1])]

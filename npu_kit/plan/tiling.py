@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_kit.hw.spec import NpuSpec
-from npu_kit.plan.geometry import Contraction, Elementwise, Reduction, Rows, Window
+from npu_kit.plan.geometry import Contraction, Elementwise, Movement, Reduction, Rows, Window
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis
 
@@ -99,8 +99,8 @@ def window_axes(problem: Window, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
             yield tuple(Axis(name, extents[name], tile[name]) for name in tile)
 
 
-def elementwise_axes(problem: Elementwise, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
-    """Candidate tilings of an elementwise operation, the largest first: the last axes are taken whole."""
+def elementwise_axes(problem: Elementwise | Movement, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
+    """Candidate tilings of a walk over the output, the largest first: the last axes are taken whole."""
     for limit in _halved(spec.tile.rows * spec.tile.columns, spec.tile.minimum):
         tiles: list[int] = []
         left = limit

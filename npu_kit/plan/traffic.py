@@ -12,6 +12,7 @@ from npu_kit.graph.ir import DTYPE_BYTES, Graph
 from npu_kit.plan.geometry import (
     Contraction,
     Elementwise,
+    Movement,
     Problem,
     Reduction,
     Rows,
@@ -19,6 +20,7 @@ from npu_kit.plan.geometry import (
     aligned_operand,
     problem_of,
 )
+from npu_kit.plan.geometry.movement import Piece
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis, Operand, Plan, Step
 from npu_kit.trace.counters import Counters
@@ -67,6 +69,8 @@ def operand_loads(problem: Problem, axes: tuple[Axis, ...], operand: Operand) ->
     tiles = math.prod(axis.count for axis in axes)
     if isinstance(problem, Reduction):
         return tiles, problem.x.nbytes
+    if isinstance(problem, Movement):
+        return _piece_loads(problem.pieces[int(operand.name[1:])], axes)
     if isinstance(problem, Rows) and operand.name in problem.parameters:
         return tiles, named["outer"].extent * named["inner"].count * problem.parameters[operand.name].nbytes
     if isinstance(problem, Rows):
@@ -77,6 +81,19 @@ def operand_loads(problem: Problem, axes: tuple[Axis, ...], operand: Operand) ->
         named[f"d{i}"].extent if axis >= 0 else named[f"d{i}"].count for i, axis in enumerate(along.along)
     )
     return tiles, elements * DTYPE_BYTES[along.type.dtype]
+
+
+def _piece_loads(piece: Piece, axes: tuple[Axis, ...]) -> Loads:
+    """Each position that the piece fills is loaded once, or once a tile where it is broadcast."""
+    transfers = elements = 1
+    for i, axis in enumerate(axes):
+        if piece.positions(i):
+            tiles = (piece.stop[i] - 1) // axis.tile - piece.start[i] // axis.tile + 1
+            transfers *= tiles
+            elements *= piece.positions(i) if piece.along[i] >= 0 else tiles
+        else:
+            transfers = elements = 0
+    return transfers, elements * DTYPE_BYTES[piece.type.dtype]
 
 
 def contraction_loads(problem: Contraction, axes: tuple[Axis, ...], name: str, is_panel: bool) -> Loads:
@@ -151,7 +168,7 @@ def aligned_bytes(graph: Graph, node_id: int, position: int, problem: Problem, a
 def _natural_axes(problem: Problem, axes: tuple[Axis, ...], shown: tuple[int, ...]) -> list[tuple[Axis, int | None]]:
     """Each loop axis over output tiles with the tensor axis it runs along, None for one the tile does not show."""
     named = {axis.name: axis for axis in axes}
-    if isinstance(problem, Elementwise):
+    if isinstance(problem, Elementwise | Movement):
         return [(axis, i) for i, axis in enumerate(axes)]
     if isinstance(problem, Reduction):
         return [(named[f"d{axis}"], out) for axis, out in zip(problem.kept, problem.out_axes, strict=True)]

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
-from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Reduction, Rows, Window, aligned_operand
+from npu_kit.plan.geometry import Contraction, Elementwise, Movement, Problem, Reduction, Rows, Window, aligned_operand
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis, Step
 from npu_kit.plan.program import tile_indices
@@ -30,6 +30,8 @@ def count_step(graph: Graph, step: Step, problem: Problem) -> Counters:
     elif isinstance(problem, Reduction):
         for ends in ((step.operands[0].tier, "L1"), ("L1", "L0")):
             counters.move(*ends, problem.x.nbytes, math.prod(axis.count for axis in step.axes))
+    elif isinstance(problem, Movement):
+        _movement(step, problem, counters)
     elif isinstance(problem, Rows):
         _rows(step, problem, counters)
     else:
@@ -52,7 +54,7 @@ def count_step(graph: Graph, step: Step, problem: Problem) -> Counters:
 def _pieces(problem: Problem, axes: tuple[Axis, ...]) -> list[int]:
     """Number of tiles along each axis of the output tensor."""
     count = {axis.name: axis.count for axis in axes}
-    if isinstance(problem, Elementwise):
+    if isinstance(problem, Elementwise | Movement):
         return [axis.count for axis in axes]
     if isinstance(problem, Reduction):
         by_axis = {out: count[f"d{axis}"] for axis, out in zip(problem.kept, problem.out_axes, strict=True)}
@@ -73,6 +75,19 @@ def _aligned(along: tuple[int, ...], nbytes: int, tier: str, pieces: list[int], 
     repeats = math.prod(count for count, axis in zip(pieces, along, strict=True) if axis < 0)
     for ends in ((tier, "L1"), ("L1", "L0")):
         counters.move(*ends, nbytes * repeats, math.prod(pieces))
+
+
+def _movement(step: Step, problem: Movement, counters: Counters) -> None:
+    """Counted on the positions of the output, axis by axis: which tile each is in, and whose it is."""
+    for operand, piece in zip(step.operands, problem.pieces, strict=True):
+        boxes = elements = 1
+        for i, axis in enumerate(step.axes):
+            tiles = np.arange(axis.extent)[piece.start[i] : piece.stop[i]] // axis.tile
+            boxes *= len(np.unique(tiles))
+            elements *= len(tiles) if piece.along[i] >= 0 else len(np.unique(tiles))
+        nbytes = elements * DTYPE_BYTES[piece.type.dtype]
+        for ends in ((operand.tier, "L1"), ("L1", "L0")):
+            counters.move(*ends, nbytes, boxes)
 
 
 def _rows(step: Step, problem: Rows, counters: Counters) -> None:

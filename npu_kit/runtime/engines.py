@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_kit.plan.cost import CostModel
-from npu_kit.plan.geometry import Contraction, Elementwise, Reduction, Rows, Window, spans_of
+from npu_kit.plan.geometry import Contraction, Elementwise, Movement, Reduction, Rows, Window, spans_of
 from npu_kit.plan.geometry.rows import LAST
 from npu_kit.plan.program import Instruction
 from npu_kit.runtime.arithmetic import apply_elementwise, to_declared
@@ -26,7 +26,7 @@ from npu_kit.runtime.kernels import (
     sliding_windows,
 )
 from npu_kit.runtime.row_kernels import STARTS, gather, normalise
-from npu_kit.runtime.slots import StepSlots, real
+from npu_kit.runtime.slots import StepSlots, keep, real
 
 Array = NDArray[Any]
 
@@ -61,6 +61,8 @@ def compute(slots: StepSlots, instruction: Instruction, cost: CostModel) -> Work
         return _reduction(slots, slots.problem, instruction, cost)
     if isinstance(slots.problem, Rows):
         return _rows(slots, slots.problem, instruction, cost)
+    if isinstance(slots.problem, Movement):
+        return _movement(slots, slots.problem, instruction, cost)
     return _elementwise(slots, slots.problem, instruction, cost)
 
 
@@ -194,6 +196,23 @@ def _rows(slots: StepSlots, problem: Rows, instruction: Instruction, cost: CostM
     return Work(nbytes + sum(one[:, :columns].nbytes for one in parameters), 1 + len(parameters), 0, cycles)
 
 
+def _movement(slots: StepSlots, problem: Movement, instruction: Instruction, cost: CostModel) -> Work:
+    """Put what has been loaded of each operand in its place; the engine reads those that have something here."""
+    step = slots.step
+    slots.fresh("accumulator")
+    accumulator, out = slots.accumulator(problem.out.dtype), slots.out_box(instruction)
+    accumulator[real(out)] = problem.fill
+    nbytes = reads = 0
+    for operand, piece in zip(step.operands, problem.pieces, strict=True):
+        here = slots.box(operand.name, instruction)
+        if here.elements:
+            value = slots.loaded(operand.name, instruction)
+            sides = zip(here.target, out.target, piece.along, strict=True)
+            accumulator[keep(tuple(own if axis >= 0 else all_ for own, all_, axis in sides))] = value
+            nbytes, reads = nbytes + value.nbytes, reads + 1
+    return Work(nbytes, reads, 0, cost.lanes(step.engine, out.elements))
+
+
 def _elementwise(slots: StepSlots, problem: Elementwise, instruction: Instruction, cost: CostModel) -> Work:
     step = slots.step
     node = slots.graph.nodes[step.nodes[0]]
@@ -201,7 +220,7 @@ def _elementwise(slots: StepSlots, problem: Elementwise, instruction: Instructio
     box = slots.out_box(instruction)
     values = [slots.loaded(operand.name, instruction) for operand in step.operands]
     dtype = problem.out.dtype
-    result = apply_elementwise(node.name, node.attrs, values, dtype) if node.is_kernel else values[0]
+    result = values[0] if step.family == "copy" else apply_elementwise(node.name, node.attrs, values, dtype)
     slots.accumulator(dtype)[real(box)] = result
     return Work(sum(v.nbytes for v in values), len(values), 0, cost.lanes(step.engine, box.elements))
 

@@ -17,7 +17,7 @@ from npu_kit.errors import ExecutionError, InputError
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.schedule import Timeline
-from npu_kit.plan.steps import label
+from npu_kit.plan.steps import is_copied, label
 from npu_kit.plan.storage import place_views
 from npu_kit.runtime.fast import FastPlan
 from npu_kit.runtime.memory import OnChipMemory
@@ -63,7 +63,7 @@ def execute(
     tensors = _tensors(graph, arguments if prepared is None else [*arguments, *prepared.constants])
     results = _outputs(graph, outputs)
     for entry, result in zip(graph.heads, results, strict=True):
-        if entry.node not in graph.arg_nodes:
+        if not is_copied(graph.nodes[entry.node]):
             tensors.setdefault(entry, result)
     recorded: tuple[tuple[Counters, ...], list[Row]] = ((), [])
     traces = active_traces()

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_kit.graph.ir import Entry, Node
-from npu_kit.plan.geometry import Contraction, Elementwise, Reduction, Rows, Window, problem_of
+from npu_kit.plan.geometry import Contraction, Elementwise, Movement, Reduction, Rows, Window, problem_of
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.program import tile_indices
+from npu_kit.plan.steps import is_copied
 from npu_kit.runtime.arithmetic import apply_elementwise, compute_dtype
 from npu_kit.runtime.fast_batches import repeated
 from npu_kit.runtime.fast_contraction import FastContraction
@@ -20,6 +21,7 @@ from npu_kit.runtime.fast_epilogue import BoundEpilogue, Call, Epilogue, working
 from npu_kit.runtime.fast_window import FastWindow
 from npu_kit.runtime.kernels import finish_reduction, fold_reduction
 from npu_kit.runtime.row_kernels import STARTS, gather, normalise
+from npu_kit.runtime.slots import keep
 from npu_kit.runtime.workspace import Scratch
 
 Array = NDArray[Any]
@@ -76,6 +78,8 @@ class FastStep:
                 calls[lane] += blocked.bind(block, images, weights, epilogue, lanes[lane])
         elif isinstance(problem, Reduction):
             calls[0].append(partial(_whole, epilogue, partial(_reduction, self._step, problem, inputs[0])))
+        elif isinstance(problem, Movement):
+            calls[0].append(partial(_whole, epilogue, partial(_movement, problem, inputs)))
         elif isinstance(problem, Rows):
             calls[0].append(partial(_whole, epilogue, partial(_rows, self._step, problem, node, inputs)))
         elif isinstance(problem, Elementwise):
@@ -100,7 +104,7 @@ def _whole(epilogue: BoundEpilogue, compute: Callable[[], Array]) -> None:
 
 
 def _elementwise(node: Node, problem: Elementwise, inputs: Sequence[Array]) -> Array:
-    if not node.is_kernel:
+    if is_copied(node):
         return inputs[0]
     if 0 in problem.out.shape:
         return np.empty(problem.out.shape, problem.out.dtype)
@@ -110,6 +114,20 @@ def _elementwise(node: Node, problem: Elementwise, inputs: Sequence[Array]) -> A
     ]
     value = apply_elementwise(node.name, node.attrs, seen, problem.out.dtype)
     return value if value.shape == problem.out.shape else np.broadcast_to(value, problem.out.shape).copy()
+
+
+def _movement(problem: Movement, inputs: Sequence[Array]) -> Array:
+    value = np.full(problem.out.shape, problem.fill, problem.out.dtype)
+    for array, piece in zip(inputs, problem.pieces, strict=True):
+        whole = piece.box([(0, size) for size in problem.out.shape])
+        if not whole.elements:
+            continue
+        shown = [axis for axis in piece.along if axis >= 0]
+        order = [axis for axis in range(array.ndim) if axis not in shown] + shown
+        some = array[keep(whole.index)].transpose(order).reshape(whole.lengths)
+        sides = zip(whole.target, piece.along, strict=True)
+        value[tuple(place if axis >= 0 else slice(None) for place, axis in sides)] = some
+    return value
 
 
 def _rows(step: Step, problem: Rows, node: Node, inputs: Sequence[Array]) -> Array:

@@ -166,6 +166,35 @@ def _reduction(node: Node, inputs: Sequence[Array]) -> Array:
     return np.asarray(reduce(x, attrs["axis"], keepdims=attrs["keepdims"], **more))
 
 
+def _reshape(node: Node, inputs: Sequence[Array]) -> Array:
+    return inputs[0].reshape(node.outputs[0].shape)
+
+
+def _permute_dims(node: Node, inputs: Sequence[Array]) -> Array:
+    axes: Any = node.attrs["axes"]
+    return np.asarray(inputs[0].transpose(axes))
+
+
+def _broadcast_to(node: Node, inputs: Sequence[Array]) -> Array:
+    return np.broadcast_to(inputs[0], node.outputs[0].shape)
+
+
+def _strided_slice(node: Node, inputs: Sequence[Array]) -> Array:
+    attrs: Any = node.attrs
+    return np.asarray(inputs[0][tuple(map(slice, attrs["begin"], attrs["end"], attrs["strides"]))])
+
+
+def _pad_around(node: Node, inputs: Sequence[Array]) -> Array:
+    attrs: Any = node.attrs
+    widths = list(zip(attrs["pad_width"][::2], attrs["pad_width"][1::2], strict=True))
+    return np.pad(inputs[0], widths, constant_values=attrs["pad_value"]) if widths else inputs[0]
+
+
+def _concat(node: Node, inputs: Sequence[Array]) -> Array:
+    axis: Any = node.attrs["axis"]
+    return np.concatenate(inputs, axis)
+
+
 def _pad(x: Array, attrs: Any, value: Any) -> Array:
     """``x`` (N, C, spatial..) with ``value`` around it."""
     padding = attrs["padding"]
@@ -201,6 +230,12 @@ _FUNCTIONS: dict[str, Callable[[Node, Sequence[Array]], Array]] = {
     "log_softmax": _log_softmax,
     "layer_norm": _norm,
     "rms_norm": _norm,
+    "reshape": _reshape,
+    "permute_dims": _permute_dims,
+    "broadcast_to": _broadcast_to,
+    "strided_slice": _strided_slice,
+    "pad": _pad_around,
+    "concat": _concat,
     "sum": _reduction,
     "mean": _reduction,
     "max": _reduction,

@@ -282,6 +282,46 @@ def reductions(draw: st.DrawFn) -> Graph:
 
 
 @st.composite
+def movements(draw: st.DrawFn) -> Graph:
+    """Transposes, slices, pads, broadcasts, concatenations and reshapes, one after the other."""
+    dtype = draw(st.sampled_from(["float32", "float16", "int8", "uint16"]))
+    b = GraphBuilder()
+    value = b.input(draw(st.lists(st.integers(0 if draw(st.booleans()) else 1, 11), max_size=4)), dtype)
+    for _ in range(draw(_size(4))):
+        shape = b.nodes[value].outputs[0].shape
+        name = draw(
+            st.sampled_from(["permute_dims", "broadcast_to", "strided_slice", "pad", "concat", "reshape", "relu"])
+        )
+        if name == "permute_dims":
+            value = b.op(name, value, axes=draw(st.permutations(range(len(shape)))))
+        elif name == "broadcast_to":
+            wider = [draw(_size(4)) if size == 1 else size for size in shape]
+            value = b.op(name, value, shape=([draw(_size(3))] if len(shape) < 4 else []) + wider)
+        elif name == "strided_slice":
+            begin = [draw(st.integers(0, size)) for size in shape]
+            end = [draw(st.integers(low, size)) for low, size in zip(begin, shape, strict=True)]
+            value = b.op(name, value, begin=begin, end=end, strides=[draw(_size(3)) for _ in shape])
+        elif name == "pad":
+            widths = [draw(st.integers(0, 5)) for _ in range(2 * len(shape))]
+            value = b.op(name, value, pad_width=widths, pad_value=float(draw(st.integers(0, 9))))
+        elif name == "concat" and shape:
+            axis = draw(st.integers(0, len(shape) - 1))
+            others = [
+                b.input([*shape[:axis], draw(_size(20)), *shape[axis + 1 :]], dtype) for _ in range(draw(_size(3)))
+            ]
+            operands = draw(st.permutations([value, *others]))
+            value = b.op(name, *operands, axis=axis)
+        elif name == "reshape":
+            flat = math.prod(shape)
+            value = b.op(name, value, shape=draw(st.sampled_from([(flat,), (1, flat), (*shape[:1], *shape[1:], 1)])))
+        else:
+            value = b.op("relu", value)
+        if math.prod(b.nodes[value].outputs[0].shape) > 20_000:
+            break
+    return b.graph(*[value, *(draw(st.lists(st.integers(0, value), max_size=2)))])
+
+
+@st.composite
 def regions(draw: st.DrawFn) -> Graph:
     """Several composites in one region: a convolution with its epilogue, a residual, a pool, two heads or an echo."""
     channels, size = draw(_size(36)), draw(st.integers(3, 14))
@@ -319,5 +359,6 @@ def graphs() -> st.SearchStrategy[Graph]:
         softmaxes(),
         norms(),
         reductions(),
+        movements(),
         regions(),
     )
