@@ -38,6 +38,7 @@ class OpDef:
     # Attributes of the Relax call that a graph does not carry, each with a check that dropping it changes nothing.
     dropped: Mapping[str, Dropped] = field(default_factory=dict)
     arguments: Mapping[str, int] = field(default_factory=dict)  # attributes that Relax has among its arguments
+    has_more_arguments: bool = False  # Relax has still more, of which some may be left out
     renamed: Mapping[str, str] = field(default_factory=dict)  # attributes that Relax calls otherwise
     count: Callable[[Types, Attrs, TensorType], int] | None = None
     # Whether the inputs after the first hold one value for each index of attribute ``axis`` (or one for all).

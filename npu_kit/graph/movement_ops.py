@@ -40,20 +40,6 @@ def is_constant(value: Any, full: Mapping[str, AttrValue]) -> str:
 
 
 MOVEMENT_OPS = (
-    OpDef(
-        "reshape",
-        "relax.reshape",
-        family="view",
-        engine="dma",
-        summary="the same elements in another shape: nothing moves",
-        formula="x, read in rows, in rows of another length",
-        inputs={"x": ANY},
-        rule=shapes.infer_reshape,
-        attributes={"shape": AttrDef("sizes")},
-        arguments={"shape": 1},
-        limits="A reshape that a region returns is a copy. One that does not stand between two operations of the NPU "
-        "stays on the host, where it is free. squeeze, expand_dims and flatten are written as reshape.",
-    ),
     _movement(
         "permute_dims",
         "axes in another order: a transpose",
@@ -75,6 +61,7 @@ MOVEMENT_OPS = (
         "x[begin:end:strides]",
         shapes.infer_slice,
         {"begin": AttrDef("sizes"), "end": AttrDef("sizes"), "strides": AttrDef("sizes", minimum=1)},
+        has_more_arguments=True,
         limits="Strides are positive. begin and end have one number for each axis, counted from the front.",
     ),
     _movement(
@@ -94,5 +81,19 @@ MOVEMENT_OPS = (
         shapes.infer_concat,
         {"axis": AttrDef("axis", 0)},
         is_variadic=True,
+    ),
+    OpDef(
+        "reshape",
+        "relax.reshape",
+        family="view",
+        engine="dma",
+        summary="the same elements in another shape: nothing moves",
+        formula="x, read in rows, in rows of another length",
+        inputs={"x": ANY},
+        rule=shapes.infer_reshape,
+        attributes={"shape": AttrDef("sizes")},
+        arguments={"shape": 1},
+        limits="A reshape of what the NPU did not make, or that the model returns, stays on the host, where it is free; "
+        "one that a region returns is a copy. squeeze, expand_dims and flatten are written as reshape.",
     ),
 )

@@ -11,6 +11,11 @@ a minimum of a maximum by numbers, either way round   ``relax.clip(x, low, high)
 item 0 of ``relax.nn.dropout``                        its input: at inference it does nothing
 ``astype``, ``broadcast_to``, ``reshape`` to the same  their input
 a sum, max or min over a stack (ONNX Sum, Max, Min)   a chain of ``relax.add``, ``maximum``, ``minimum``
+``squeeze``, ``expand_dims``, ``flatten``               ``relax.reshape``
+a ``reshape`` of a ``reshape``                        one ``reshape``
+an item of a ``split``                                ``relax.strided_slice``
+``call_tir`` of a pad with a number (ONNX Pad)        ``relax.nn.pad``
+``relax.variance``                                    the mean of the squared distances from the mean
 a ``dequantize`` with several readers                 one for each, so that each quantized chain has its own
 ====================================================  ==============================================
 
@@ -37,6 +42,7 @@ from npu_kit.byoc.model.walk import model_functions, walk
 
 _MOVES = ("relax.astype", "relax.broadcast_to", "relax.reshape")  # nothing where the type stays
 _REDUCTIONS = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
+_RESHAPES = ("relax.squeeze", "relax.expand_dims", "relax.flatten")
 _EXTREMA = {"relax.maximum": True, "relax.minimum": False}  # whether the number is a lower bound
 
 
@@ -68,6 +74,9 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         producer = self.producer(visited.tuple_value)
         if _is_call(producer, "relax.nn.dropout") and visited.index == 0:
             return producer.args[0]
+        if _is_call(producer, "relax.split"):
+            part = slice_of_split(producer, int(visited.index))
+            return visited if part is None else part
         return visited
 
     def visit_call_(self, call: Any) -> Any:
@@ -88,6 +97,17 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         if call.op.name == "relax.call_tir":
             extremum = self.extremum_of(call)
             call = call if extremum is None else extremum
+        if call.op.name == "relax.call_tir":
+            pad = self.pad_of(call)
+            call = call if pad is None else pad
+        if call.op.name in _RESHAPES and shape_of(call) is not None:
+            call = self.builder_.normalize(relax.op.reshape(call.args[0], shape_of(call)))
+        if call.op.name == "relax.reshape" and shape_of(call) is not None:
+            inner = self.producer(call.args[0])
+            if _is_call(inner, "relax.reshape"):
+                call = self.builder_.normalize(relax.op.reshape(inner.args[0], shape_of(call)))
+        if call.op.name == "relax.variance" and shape_of(call.args[0]) is not None:
+            return self.variance_of(call)
         if call.op.name in _MOVES and tensor_type(call) is not None and tensor_type(call) == tensor_type(call.args[0]):
             return call.args[0]
         if call.op.name in _REDUCTIONS:
@@ -142,6 +162,38 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         producer = self.producer(expr)
         return producer.args[0] if _is_call(producer, "relax.broadcast_to") else expr
 
+    def variance_of(self, call: Any) -> Any:
+        """A variance by its definition."""
+        x, axis = call.args[0], call.attrs.axis
+        axes = None if axis is None else [int(one) for one in axis]
+        mean = self.builder_.emit(relax.op.mean(x, axes, keepdims=True))
+        distance = self.builder_.emit(relax.op.subtract(x, mean))
+        square = self.builder_.emit(relax.op.multiply(distance, distance))
+        return self.builder_.normalize(relax.op.mean(square, axes, keepdims=bool(call.attrs.keepdims)))
+
+    def pad_of(self, call: Any) -> Any | None:
+        """The ``relax.nn.pad`` that a ``call_tir`` computes, if it is one with a number around a tensor."""
+        fields = call.args[1].fields
+        if not str(call.args[0].name_hint).startswith("pad") or len(fields) != 1:
+            return None
+        function, x = self.mod[call.args[0]], fields[0]
+        stored, shape, padded = _stored_value(function), shape_of(fields[0]), shape_of(call)
+        if not isinstance(stored, ir.Call) or len(stored.args) != 3 or shape is None or padded is None:
+            return None
+        load, value = stored.args[1:]
+        if not hasattr(load, "indices") or not isinstance(value, tirx.FloatImm | tirx.IntImm):
+            return None
+        before = [int(one.b.value) if _is_less_a_number(one) else 0 for one in load.indices]
+        after = [wide - size - low for size, low, wide in zip(shape, before, padded, strict=True)]
+        if min(after, default=0) < 0:
+            return None
+        if not tvm_ffi.structural_equal(
+            function, _as_tir(lambda data: topi.nn.pad(data, before, after, value.value), [x])
+        ):
+            return None
+        widths = [width for pair in zip(before, after, strict=True) for width in pair]
+        return self.builder_.normalize(relax.op.nn.pad(x, widths, "constant", float(value.value)))
+
     def extremum_of(self, call: Any) -> Any | None:
         """The Relax operator that a ``call_tir`` computes, if that is a maximum or a minimum.
 
@@ -173,6 +225,24 @@ def _as_tir(te_function: Any, operands: list[Any]) -> Any:
     given = [relax.Var("x", operand.ty) if isinstance(operand, ir.Expr) else operand for operand in operands]
     call = builder.call_te(te_function, *given)  # adds the function to the module that get() returns
     return builder.get()[call.args[0]]
+
+
+def _is_less_a_number(index: Any) -> bool:
+    return isinstance(index, tirx.Sub) and isinstance(index.b, tirx.IntImm)
+
+
+def slice_of_split(split: Any, index: int) -> Any | None:
+    """Part ``index`` of a split, as a ``relax.strided_slice``; None where the sizes are not known."""
+    shape = shape_of(split.args[0])
+    if shape is None:
+        return None
+    axis = int(split.attrs.axis) % len(shape)
+    sizes = [shape_of(relax.Var("part", field)) for field in split.ty.fields]
+    known = [size[axis] for size in sizes if size is not None]
+    if len(known) != len(sizes):
+        return None
+    start = sum(known[:index])
+    return relax.op.strided_slice(split.args[0], [axis], [start], [start + known[index]])
 
 
 def _stored_value(function: Any) -> Any:

@@ -47,7 +47,7 @@ def check_dtypes(match: Match, call: Any) -> list[Refusal]:
     own = dtypes_of(match.spec)
     is_chain = match.is_quantized_chain
     refused: dict[tuple[str, str], list[str]] = {}  # (dtypes wanted, dtype found) -> operands, to say it once for all
-    for name, expr in (*zip(definition.inputs, tensor_operands(call), strict=True), ("result", result_of(call))):
+    for name, expr in (*named_operands(definition, call), ("result", result_of(call))):
         if name == "result":
             is_between = not call.same_as(match.root)
         else:
@@ -66,6 +66,13 @@ def check_dtypes(match: Match, call: Any) -> list[Refusal]:
         )
         for (wanted, found), names in refused.items()
     ]
+
+
+def named_operands(definition: OpDef, call: Any) -> list[tuple[str, Any]]:
+    """The tensor operands of a call, each with its name in the table."""
+    operands = tensor_operands(call)
+    names = list(definition.inputs) * (len(operands) if definition.is_variadic else 1)
+    return list(zip(names, operands, strict=True))
 
 
 def check_shapes(call: Any) -> list[Refusal]:

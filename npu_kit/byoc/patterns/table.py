@@ -23,6 +23,7 @@ from npu_kit.byoc.patterns.checks import (
     check_bias,
     check_dense,
     check_depthwise,
+    check_follows,
     check_match,
     check_relu6,
     check_residual,
@@ -59,7 +60,8 @@ ACTIVATIONS = tuple(
 
 def _call(definition: OpDef, *operands: Any) -> Any:
     """A call of an operation; what Relax has among the arguments besides tensors may be anything."""
-    return is_op(definition.relax_name)(*operands, *(wildcard() for _ in definition.arguments))
+    arguments = (wildcard() for _ in definition.arguments)
+    return is_op(definition.relax_name)(*operands, *arguments, varg_default_wildcard=definition.has_more_arguments)
 
 
 def _bias(pattern: Any, labels: dict[str, Any]) -> Any:
@@ -257,5 +259,8 @@ _INFOS = (
     *(_fused(anchor, tail, quantized=True) for tail, anchors in QUANTIZED for anchor in anchors),
     *(_fused(anchor, tail) for tail, anchors in TAILS for anchor in anchors),
     *(_single(name, OPS[op], summary, checks) for name, op, summary, checks in SPECIAL_SINGLES),
-    *(_single(definition.name, definition, definition.summary, ()) for definition in OPS.values()),
+    *(
+        _single(name, definition, definition.summary, (check_follows,) if definition.family == "view" else ())
+        for name, definition in OPS.items()
+    ),
 )
