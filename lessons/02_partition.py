@@ -135,14 +135,14 @@ def places(module):
 check("partition.places", places)
 
 # %% [markdown]
-# The report of the kit is made in this way: your dictionary, and for each call that is not in it a reason. Here an
-# exponential stands between two matmuls. The last column says why it stays; how often does data cross the border?
+# The report of the kit is made in this way: your dictionary, and for each call that is not in it a reason. Here a
+# sine stands between two matmuls. The last column says why it stays; how often does data cross the border?
 
 # %%
-npu_kit.partition(build("exp_between"))
+npu_kit.partition(build("sin_between"))
 
 # %% [markdown] tags=["solution"]
-# *Answer.* Twice between the regions: the first product out to the host, its exponential in again. Input and result
+# *Answer.* Twice between the regions: the first product out to the host, its sine in again. Input and result
 # cross it as well, as in any model.
 
 # %% [markdown]
@@ -223,7 +223,7 @@ print(*(reason for reason in plan.reasons if reason.decision == "chain"), sep="\
 print(npu_kit.partition(LegalizeOps()(model)).report)
 
 # %% [markdown]
-# Second: a circle. A convolution is added to its own exponential. The chip has no exp, so the host computes it, from
+# Second: a circle. A convolution is added to its own sine. The chip has no sine, so the host computes it, from
 # the convolution's result. Fused, the composite would need a value that needs the composite. TVM only notices that when
 # it is too late:
 
@@ -251,11 +251,11 @@ for call in npu_kit.partition(circle, patterns=[conv_add, *table]).report:
 # why it is there.
 
 # %%
-models = {name: build(name) for name in ("digits", "residual_block", "exp_between", "mlp")}
+models = {name: build(name) for name in ("digits", "residual_block", "sin_between", "mlp")}
 PartitionExplorer(models, run=lambda module, options: npu_kit.partition(module, **options))
 
 # %% [markdown] tags=["solution"]
-# *Answer.* `exp_between` gains nothing: its two composites are not neighbours, the host stands between. With 16 KB of
+# *Answer.* `sin_between` gains nothing: its two composites are not neighbours, the host stands between. With 16 KB of
 # L1, two calls of the digits do not fit, the second convolution and the matmul: the weights of one tile fill most of
 # it, and the patches (or rows) and the result have to be there too. The residual block loses both convolutions.
 

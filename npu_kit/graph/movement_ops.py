@@ -93,7 +93,7 @@ MOVEMENT_OPS = (
         rule=shapes.infer_reshape,
         attributes={"shape": AttrDef("sizes")},
         arguments={"shape": 1},
-        limits="A reshape of what the NPU did not make, or that the model returns, stays on the host, where it is free; "
+        limits="A reshape of what the NPU did not make, or that the model returns, stays on the host, for free; "
         "one that a region returns is a copy. squeeze, expand_dims and flatten are written as reshape.",
     ),
 )

@@ -13,7 +13,7 @@ from npu_kit.graph.definition import FAMILIES, OpDef
 from npu_kit.graph.elementwise_ops import ACTIVATION_OPS, BINARY_OPS, VECTOR_OPS
 from npu_kit.graph.ir import AttrValue, Node, TensorType
 from npu_kit.graph.movement_ops import MOVEMENT_OPS
-from npu_kit.graph.tile_ops import CONTRACTION_OPS, REDUCTION_OPS, ROW_OPS, WINDOW_OPS
+from npu_kit.graph.tile_ops import CONTRACTION_OPS, REDUCTION_OPS, ROW_OPS, TRANSPOSED_OPS, WINDOW_OPS
 
 __all__ = ["FAMILIES", "OPS", "OpDef", "family_of", "find_op", "is_view", "normalise_attrs"]
 
@@ -74,6 +74,7 @@ def family_of(name: str) -> str:
 
 _DEFINITIONS = (
     *CONTRACTION_OPS,
+    *TRANSPOSED_OPS,
     *WINDOW_OPS,
     *BINARY_OPS,
     *ACTIVATION_OPS,

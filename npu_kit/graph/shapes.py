@@ -96,6 +96,31 @@ def infer_conv(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> Te
     return TensorType(in_layout(out, "NC" + letters, layout), contraction_dtype(op, types, out_dtype))
 
 
+def infer_transposed_conv(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
+    """Weights are (I, O in each group, H, W); every input element spreads over a window of the output."""
+    layout = attrs["data_layout"]
+    _check_rank(op, types, (len(layout), len(attrs["kernel_layout"])))
+    batch, channels, *sizes = in_layout(types[0].shape, layout, "NCHW")
+    depth, per_group, *kernel = in_layout(types[1].shape, attrs["kernel_layout"], "IOHW")
+    groups, padding = attrs["groups"], attrs["padding"]
+    if channels != depth or channels % groups:
+        why = f"the data has {channels} channels, the weights take {depth} in {groups} groups"
+        raise shape_error(op, types, why, "check kernel_layout and groups")
+    spans = []
+    for axis, (size, taps) in enumerate(zip(sizes, kernel, strict=True)):
+        stride, extra = attrs["strides"][axis], attrs["output_padding"][axis]
+        if extra >= max(stride, attrs["dilation"][axis]):
+            raise UnsupportedError(
+                f"{op} with output_padding {extra}", f"it must be smaller than the stride of {stride}", "a smaller one"
+            )
+        window = window_extent(taps, attrs["dilation"][axis])
+        spans.append((size - 1) * stride + window + extra - padding[axis] - padding[axis + 2])
+        if not size or not taps or spans[-1] < 1:
+            raise shape_error(op, types, f"the result has {spans[-1]} rows or columns", "less padding, or more data")
+    out = (batch, per_group * groups, *spans)
+    return TensorType(in_layout(out, "NCHW", layout), contraction_dtype(op, types, out_dtype))
+
+
 def infer_pool(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
     """A window slides over H and W of every channel."""
     layout = attrs["layout"]
@@ -222,6 +247,13 @@ def macs_of_conv(types: Types, attrs: Attrs, output: TensorType) -> int:
     """I * H * W of one filter for each output element; taps that fall on padding count, as in vendors' tables."""
     taps = [size for letter, size in zip(attrs["kernel_layout"], types[1].shape, strict=True) if letter != "O"]
     return output.elements * math.prod(taps)
+
+
+def macs_of_transposed_conv(types: Types, attrs: Attrs, output: TensorType) -> int:
+    """I * H * W of one group's weights for each output element, the zeros between the data included."""
+    size = dict(zip(attrs["kernel_layout"], types[1].shape, strict=True))
+    taps: int = size["I"] // attrs["groups"] * size["H"] * size["W"]
+    return output.elements * taps
 
 
 def broadcast(op: str, types: Types, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

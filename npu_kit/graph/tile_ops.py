@@ -105,6 +105,33 @@ CONTRACTION_OPS = (
     ),
 )
 
+TRANSPOSED_OPS = (
+    OpDef(
+        "conv2d_transpose",
+        "relax.nn.conv2d_transpose",
+        "contraction",
+        "conv",
+        "transposed conv2d, also called deconvolution, NCHW",
+        "out[b, o, y * stride + k * dilation - padding, ..] += x[b, i, y, ..] * w[i, o, k, ..], over all y, k and i",
+        inputs={"x": ANY, "w": ANY},
+        rule=shapes.infer_transposed_conv,
+        attributes={
+            "strides": AttrDef("ints", 1, 2, minimum=1),
+            "padding": AttrDef("padding", 0, 4),
+            "output_padding": AttrDef("ints", 0, 2),
+            "dilation": AttrDef("ints", 1, 2, minimum=1),
+            "groups": AttrDef("int", 1, minimum=1),
+            "data_layout": AttrDef("str", "NCHW", choices=("NCHW",)),
+            "kernel_layout": AttrDef("str", "IOHW", choices=("IOHW",)),
+        },
+        dropped=_CONV_DROPPED,
+        count=shapes.macs_of_transposed_conv,
+        differs=_SUMS + ". TVM builds no dilation here",
+        limits="The array multiplies by the zeros that stand between the elements, so it does as many MACs as a conv2d "
+        "over an image that large. " + _NEEDS_OUT_DTYPE,
+    ),
+)
+
 WINDOW_OPS = (
     _pool(
         "max_pool2d",

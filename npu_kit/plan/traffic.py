@@ -130,8 +130,9 @@ def _sliding_sum(sliding: Sliding, out: Axis, kernel: Axis) -> tuple[int, int]:
     for i in range(out.count):
         for k in range(kernel.count):
             _, target = sliding.box(out.span(i), kernel.span(k), kernel.tile)
-            total += target.stop - target.start
-            pieces += target.stop > target.start
+            length = len(range(target.start, target.stop, target.step or 1))
+            total += length
+            pieces += length > 0
     return total, pieces
 
 

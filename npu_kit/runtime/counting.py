@@ -157,8 +157,9 @@ def _contraction(step: Step, problem: Contraction, counters: Counters) -> None:
 def box_sums(sliding: Sliding, out: Axis, kernel: Axis) -> tuple[int, int]:
     """Real positions in all boxes along one axis, and the number of boxes with any, counted on a padded row of ones."""
     touched = (out.count * out.tile - 1) * sliding.stride + (sliding.kernel - 1) * sliding.dilation + 1
-    ones = np.zeros(max(touched, sliding.before + sliding.size), np.int64)
-    ones[sliding.before : sliding.before + sliding.size] = 1
+    places = np.arange(max(touched, sliding.before + sliding.size * sliding.upsample)) - sliding.before
+    is_data = (places >= 0) & (places % sliding.upsample == 0) & (places < sliding.size * sliding.upsample)
+    ones = is_data.astype(np.int64)
     total = boxes = 0
     for (i,), (k,) in ((i, k) for i in tile_indices((out,)) for k in tile_indices((kernel,))):
         (o0, o1), (k0, k1) = out.span(i), kernel.span(k)

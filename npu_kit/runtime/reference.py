@@ -90,6 +90,26 @@ def _conv(node: Node, inputs: Sequence[Array]) -> Array:
     return np.asarray(out.reshape(out_shape).transpose(permutation("NC" + letters, layout)))
 
 
+def _transposed_conv(node: Node, inputs: Sequence[Array]) -> Array:
+    """Each tap of the filter puts one matrix product over the channels into the result, strides apart."""
+    attrs: Any = node.attrs
+    compute = compute_dtype(node.outputs[0].dtype)
+    x, w = (array.astype(compute) for array in inputs)  # NCHW and IOHW
+    groups, (sy, sx), (dy, dx) = attrs["groups"], attrs["strides"], attrs["dilation"]
+    batch, _, height, width = x.shape
+    top, left, bottom, right = attrs["padding"]
+    rows, columns = node.outputs[0].shape[2:]
+    out = np.zeros((batch, groups, w.shape[1], rows + top + bottom, columns + left + right), compute)
+    x = x.reshape(batch, groups, -1, height * width)
+    w = w.reshape(groups, -1, *w.shape[1:])
+    for kh, kw in np.ndindex(w.shape[-2:]):
+        product = np.matmul(w[..., kh, kw].transpose(0, 2, 1), x).reshape(*out.shape[:3], height, width)
+        out[..., kh * dy : kh * dy + (height - 1) * sy + 1 : sy, kw * dx : kw * dx + (width - 1) * sx + 1 : sx] += (
+            product
+        )
+    return np.asarray(out[..., top : top + rows, left : left + columns].reshape(node.outputs[0].shape))
+
+
 def _max_pool2d(node: Node, inputs: Sequence[Array]) -> Array:
     """Starts from the lowest finite value, so a window of nothing but padding or -inf gives that."""
     attrs: Any = node.attrs
@@ -223,6 +243,7 @@ _FUNCTIONS: dict[str, Callable[[Node, Sequence[Array]], Array]] = {
     "matmul": _matmul,
     "conv1d": _conv,
     "conv2d": _conv,
+    "conv2d_transpose": _transposed_conv,
     "max_pool2d": _max_pool2d,
     "avg_pool2d": _avg_pool2d,
     "adaptive_avg_pool2d": _adaptive_avg_pool2d,

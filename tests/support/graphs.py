@@ -160,6 +160,35 @@ def convolutions(draw: st.DrawFn) -> Graph:
 
 
 @st.composite
+def transposed_convolutions(draw: st.DrawFn) -> Graph:
+    """conv2d_transpose: groups, strides, dilation, asymmetric padding beyond the kernel, output padding, dtypes."""
+    groups, depth, filters = draw(st.sampled_from([1, 1, 2, 3])), draw(_size(20)), draw(_size(20))
+    kernel, strides, dilation = ([draw(_size(4 - i)) for _ in range(2)] for i in range(3))
+    size = [draw(_size(9)) for _ in range(2)]
+    window = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+    most = [((n - 1) * s + k - 1) // 2 for n, s, k in zip(size, strides, window, strict=True)]
+    padding = [draw(st.integers(0, min(4, most[i % 2]))) for i in range(4)]
+    dtype, out = draw(st.sampled_from([("float32", None), ("float32", None), ("float16", None), ("int8", "int32")]))
+    b = GraphBuilder()
+    x = b.input((draw(_size(2)), depth * groups, *size), dtype)
+    value = b.op(
+        "conv2d_transpose",
+        x,
+        b.input((depth * groups, filters, *kernel), dtype),
+        out_dtype=out,
+        composite="up#0",
+        strides=strides,
+        padding=padding,
+        output_padding=[draw(st.integers(0, s - 1)) for s in strides],
+        dilation=dilation,
+        groups=groups,
+    )
+    if draw(st.booleans()):
+        b.op("relu", value, composite="up#0")
+    return b.graph()
+
+
+@st.composite
 def matmuls(draw: st.DrawFn) -> Graph:
     """1-D to 4-D, batches that broadcast, an empty K."""
     m, n, k = draw(_size(70)), draw(_size(70)), draw(st.integers(0, 300))
@@ -352,6 +381,7 @@ def graphs() -> st.SearchStrategy[Graph]:
     """Any of the above."""
     return st.one_of(
         convolutions(),
+        transposed_convolutions(),
         matmuls(),
         pools(),
         adaptive_pools(),

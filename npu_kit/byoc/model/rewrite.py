@@ -15,6 +15,8 @@ a sum, max or min over a stack (ONNX Sum, Max, Min)   a chain of ``relax.add``, 
 a ``reshape`` of a ``reshape``                        one ``reshape``
 an item of a ``split``                                ``relax.strided_slice``
 ``call_tir`` of a pad with a number (ONNX Pad)        ``relax.nn.pad``
+pools of 1-D data, and of 3-D data with windows       a ``reshape``, the pool of 2-D data, a ``reshape``
+that are longer than 1 along D alone (ONNX LRN)
 ``relax.variance``                                    the mean of the squared distances from the mean
 a ``dequantize`` with several readers                 one for each, so that each quantized chain has its own
 ====================================================  ==============================================
@@ -38,11 +40,14 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from npu_kit.byoc.model.calls import constant_value, dtype_of, shape_of, tensor_type
 from npu_kit.byoc.model.folding import fold
+from npu_kit.byoc.model.pools import POOLS, as_pool2d
 from npu_kit.byoc.model.walk import model_functions, walk
 
 _MOVES = ("relax.astype", "relax.broadcast_to", "relax.reshape")  # nothing where the type stays
 _REDUCTIONS = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
 _RESHAPES = ("relax.squeeze", "relax.expand_dims", "relax.flatten")
+# Operators that, given fixed shapes, are no more there afterwards.
+REWRITTEN = (*_RESHAPES, "relax.split", "relax.variance", "relax.nn.dropout")
 _EXTREMA = {"relax.maximum": True, "relax.minimum": False}  # whether the number is a lower bound
 
 
@@ -103,9 +108,10 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         if call.op.name in _RESHAPES and shape_of(call) is not None:
             call = self.builder_.normalize(relax.op.reshape(call.args[0], shape_of(call)))
         if call.op.name == "relax.reshape" and shape_of(call) is not None:
-            inner = self.producer(call.args[0])
-            if _is_call(inner, "relax.reshape"):
-                call = self.builder_.normalize(relax.op.reshape(inner.args[0], shape_of(call)))
+            call = self.builder_.normalize(relax.op.reshape(self.before_reshape(call.args[0]), shape_of(call)))
+        if call.op.name in POOLS:
+            pool = as_pool2d(self.builder_, call, self.before_reshape(call.args[0]))
+            call = call if pool is None else pool
         if call.op.name == "relax.variance" and shape_of(call.args[0]) is not None:
             return self.variance_of(call)
         if call.op.name in _MOVES and tensor_type(call) is not None and tensor_type(call) == tensor_type(call.args[0]):
@@ -157,6 +163,10 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
             left = self.builder_.emit(chain) if number else chain
             chain = self.builder_.normalize(operator(left, operand))
         return chain if others and tensor_type(chain) == tensor_type(call) else call
+
+    def before_reshape(self, expr: Any) -> Any:
+        producer = self.producer(expr)
+        return producer.args[0] if _is_call(producer, "relax.reshape") else expr
 
     def before_broadcast(self, expr: Any) -> Any:
         producer = self.producer(expr)

@@ -113,7 +113,7 @@ def _own_spans(problem: Problem, step: Step, at: Place) -> dict[int, Span]:
     own: dict[int, Span] = {}
     if isinstance(problem, (Contraction, Window)):
         for position, (name, sliding) in enumerate((("y", problem.rows), ("x", problem.columns))):
-            if sliding.kernel > 1:
+            if sliding.kernel > 1 and sliding.upsample == 1:
                 start, stop = step.axis(name).span(at[name])
                 own[position] = min(start * sliding.stride, sliding.size), min(stop * sliding.stride, sliding.size)
     return own
@@ -159,5 +159,12 @@ def _box(
 
 
 def _bounds(pieces: Sequence[slice]) -> Span:
-    real = [piece for piece in pieces if piece.stop > piece.start]
-    return (min(p.start for p in real), max(p.stop for p in real)) if real else (0, 0)
+    ranges = [_range(piece) for piece in pieces]
+    real = [one for one in ranges if one]
+    return (min(min(one) for one in real), max(max(one) for one in real) + 1) if real else (0, 0)
+
+
+def _range(piece: slice) -> range:
+    """The positions of a slice; one that runs backwards to the first element has no number for its end."""
+    step = piece.step or 1
+    return range(piece.start, piece.stop if piece.stop is not None else -1, step)
