@@ -52,8 +52,8 @@ MOVEMENT_OPS = (
         "repeated along axes of size 1",
         "x, in a larger shape",
         shapes.infer_broadcast_to,
-        {"shape": AttrDef("sizes")},
-        arguments={"shape": 1},
+        {"newshape": AttrDef("sizes")},
+        arguments={"newshape": 1},
     ),
     _movement(
         "strided_slice",
@@ -91,8 +91,8 @@ MOVEMENT_OPS = (
         formula="x, read in rows, in rows of another length",
         inputs={"x": ANY},
         rule=shapes.infer_reshape,
-        attributes={"shape": AttrDef("sizes")},
-        arguments={"shape": 1},
+        attributes={"newshape": AttrDef("sizes")},
+        arguments={"newshape": 1},
         limits="A reshape of what the NPU did not make, or that the model returns, stays on the host, for free; "
         "one that a region returns is a copy. squeeze, expand_dims and flatten are written as reshape.",
     ),

@@ -10,11 +10,11 @@ from npu_kit.graph.shapes import INTEGERS, Attrs, Types, broadcast, integer_rang
 
 
 def infer_reshape(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
-    """The shape is ``shape``, of as many elements."""
-    if math.prod(attrs["shape"]) != types[0].elements:
+    """The shape is ``newshape``, of as many elements."""
+    if math.prod(attrs["newshape"]) != types[0].elements:
         why = f"shape {attrs['shape']} has {math.prod(attrs['shape'])} elements and the data {types[0].elements}"
         raise shape_error(op, types, why, "a shape of as many elements")
-    return same_dtype(op, types, out_dtype, attrs["shape"])
+    return same_dtype(op, types, out_dtype, attrs["newshape"])
 
 
 def infer_permute(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
@@ -26,8 +26,8 @@ def infer_permute(op: str, types: Types, attrs: Attrs, out_dtype: str | None) ->
 
 
 def infer_broadcast_to(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
-    """The shape is ``shape``, to which the data must broadcast."""
-    shape = attrs["shape"]
+    """The shape is ``newshape``, to which the data must broadcast."""
+    shape = attrs["newshape"]
     if broadcast(op, types, (types[0].shape, shape)) != shape:
         raise shape_error(op, types, f"the data does not broadcast to {shape}", "a larger shape")
     return same_dtype(op, types, out_dtype, shape)

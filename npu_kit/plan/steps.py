@@ -36,7 +36,7 @@ def label(graph: Graph, nodes: tuple[int, ...]) -> str:
 
 def is_copied(node: Node) -> bool:
     """Whether a step of this node copies it: nothing computes an input, a constant or a view."""
-    return not node.is_kernel or is_view(node)
+    return node.kind in ("input", "const") or is_view(node)
 
 
 def engine_of(graph: Graph, node_id: int, problem: Problem | None = None) -> str:

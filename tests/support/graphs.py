@@ -325,7 +325,7 @@ def movements(draw: st.DrawFn) -> Graph:
             value = b.op(name, value, axes=draw(st.permutations(range(len(shape)))))
         elif name == "broadcast_to":
             wider = [draw(_size(4)) if size == 1 else size for size in shape]
-            value = b.op(name, value, shape=([draw(_size(3))] if len(shape) < 4 else []) + wider)
+            value = b.op(name, value, newshape=([draw(_size(3))] if len(shape) < 4 else []) + wider)
         elif name == "strided_slice":
             begin = [draw(st.integers(0, size)) for size in shape]
             end = [draw(st.integers(low, size)) for low, size in zip(begin, shape, strict=True)]
@@ -342,7 +342,7 @@ def movements(draw: st.DrawFn) -> Graph:
             value = b.op(name, *operands, axis=axis)
         elif name == "reshape":
             flat = math.prod(shape)
-            value = b.op(name, value, shape=draw(st.sampled_from([(flat,), (1, flat), (*shape[:1], *shape[1:], 1)])))
+            value = b.op(name, value, newshape=draw(st.sampled_from([(flat,), (1, flat), (*shape[:1], *shape[1:], 1)])))
         else:
             value = b.op("relu", value)
         if math.prod(b.nodes[value].outputs[0].shape) > 20_000:

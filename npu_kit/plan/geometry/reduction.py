@@ -71,11 +71,11 @@ class Reduction:
 
     def box(self, operand: str, axes: tuple[Axis, ...], spans: Spans) -> Box:
         """The box of ``operand`` ("x" or "out") that the tile at ``spans`` needs."""
-        named = [spans[axis.name] for axis in axes]
         if operand == "x":
-            tensor, shown = self.x, (*self.kept, *self.reduced)
+            tensor, shown, used = self.x, (*self.kept, *self.reduced), axes
         else:
-            tensor, shown, named = self.out, self.out_axes, named[: len(self.kept)]
+            tensor, shown, used = self.out, self.out_axes, axes[: len(self.kept)]
+        named = [spans[axis.name] for axis in used]
         index = [slice(0, 1)] * len(tensor.shape)
         for axis, span in zip(shown, named, strict=True):
             index[axis] = slice(*span)

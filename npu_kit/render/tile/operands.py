@@ -6,7 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_kit.graph.ir import DTYPE_BYTES
-from npu_kit.plan.geometry import Box, Contraction, Elementwise, Problem, Window, aligned_operand, problem_of, spans_of
+from npu_kit.plan.geometry import (
+    Box,
+    Contraction,
+    Elementwise,
+    Movement,
+    Problem,
+    Reduction,
+    Window,
+    aligned_operand,
+    problem_of,
+    spans_of,
+)
 from npu_kit.plan.ir import Operand, Plan, Step
 from npu_kit.render.names import operand_roles, tensor_name
 
@@ -84,7 +95,11 @@ def _positions(problem: Problem, operand: str, drawn: Sequence[str]) -> Pair:
         return 2, 3  # input and output channels, or depth and columns
     if isinstance(problem, Contraction) and drawn[0] != "y":
         return 1, 2  # a matmul or conv1d has one row y
-    if isinstance(problem, Elementwise):
+    if isinstance(problem, Reduction):
+        kept = [problem.kept.index(int(name[1:])) if name else -1 for name in drawn]
+        # Of x: the results that stand beside each other, and what each of them sums.
+        return (kept[1], len(problem.x.shape) - 1) if operand == "x" else (kept[0], kept[1])
+    if isinstance(problem, Elementwise | Movement):
         first, second = (int(name[1:]) if name else -1 for name in drawn)
         return first, second
     return 0, 1
