@@ -200,7 +200,7 @@ print(f"{trace.counters.macs:,} multiply-accumulates, {trace.counters.dram_bytes
 print(f"{trace.counters.macs / trace.counters.dram_bytes:.1f} MACs for each of these bytes")
 
 # %% [markdown]
-# Are more images always better? With 32 it is 39.5, as one set of weights serves them all. With 360 it is 6.5: what a
+# Are more images always better? With 32 it is 125.1, as one set of weights serves them all. With 360 it is 7.3: what a
 # step leaves for the next no longer fits the chip, so it goes to DRAM and back.
 #
 # ## Something that fails

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, cast
@@ -84,7 +84,7 @@ class AttrDef:
             return self._complete_ints(value)
         if self.kind in ("axes", "order", "sizes"):
             return self._complete_many(value, rank)
-        if self.kind == "axis" and isinstance(value, list | tuple) and len(value) == 1:
+        if self.kind == "axis" and not isinstance(value, str) and isinstance(value, Sequence) and len(value) == 1:
             return self.complete(value[0], rank)  # Relax names one axis among many
         if self.kind == "axis" and _is_int(value):
             number = int(value)

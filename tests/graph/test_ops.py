@@ -154,7 +154,7 @@ def test_defaults_are_those_of_relax() -> None:
         "layer_norm": [(1, 2), (2,), (2,)],
         "rms_norm": [(1, 2), (2,)],
     }
-    positional = {"pad": [[0] * 8], "layer_norm": [-1]}  # arguments without which Relax makes no call
+    positional = {"pad": [[0] * 8], "layer_norm": [[-1]]}  # arguments without which Relax makes no call
     required = {"batch_norm": {"axis": 1}, "clip": {"min": 0.0, "max": 1.0}}
     checked = 0
     for name, op in OPS.items():
