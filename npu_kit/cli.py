@@ -15,7 +15,7 @@ from pathlib import Path
 from npu_kit import __version__
 from npu_kit.doctor import describe, diagnose
 from npu_kit.errors import NpuKitError, ToolError
-from npu_kit.graph.ops import find_op
+from npu_kit.graph.ops import OPS, find_op
 from npu_kit.hw import (
     NpuSpec,
     active_lanes,
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     spec.set_defaults(command=_spec)
 
     ops = commands.add_parser("ops", help="list the operations that the NPU computes, or show the card of one")
-    ops.add_argument("name", nargs="?", metavar="NAME", help="of an operation: conv2d")
+    ops.add_argument("name", nargs="?", metavar="NAME", help="of an operation: conv2d, or relax.nn.conv2d")
     ops.set_defaults(command=_ops)
 
     lessons = commands.add_parser("lessons", help="copy the lessons to a folder to work in")
@@ -99,7 +99,11 @@ def _spec(options: argparse.Namespace) -> int:
 
 
 def _ops(options: argparse.Namespace) -> int:
-    print(overview() if options.name is None else card(find_op(options.name.removeprefix("relax.").split(".")[-1])))
+    if options.name is None:
+        print(overview())
+        return 0
+    by_relax_name = {op.relax_name: op.name for op in OPS.values()}
+    print(card(find_op(by_relax_name.get(options.name, options.name))))
     return 0
 
 

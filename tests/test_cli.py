@@ -152,3 +152,12 @@ def test_runs_as_a_module_and_stops_quietly_when_the_reader_does():
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait(timeout=60) == 1
+
+
+def test_ops_lists_all_and_shows_one(run):
+    code, text, _ = run("ops")
+    assert code == 0 and all(name in text for name in ("conv2d", "layer_norm", "concat"))
+    code, text, _ = run("ops", "relax.nn.leakyrelu")
+    assert code == 0 and text.startswith("leaky_relu\n") and "alpha = 0.01" in text
+    code, _, wrong = run("ops", "sin")
+    assert code == 1 and "no operation 'sin'" in wrong
