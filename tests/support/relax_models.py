@@ -45,7 +45,7 @@ def chains(draw: st.DrawFn) -> Model:
 
 
 def _on_host(d: Draft, x: Value) -> Value | None:
-    """A sine, which no pattern of the kit names: the operations around it fall into several regions. Or a step between."""
+    """A sine, which no pattern names, so that what is around it falls into several regions; or a small step."""
     shape, dtype = d.type_of(x)
     op = d.choose(("sin", "sin", "negative", "abs", "permute_dims", "reshape"))
     if op == "sin":
