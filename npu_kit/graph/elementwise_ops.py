@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from npu_kit.graph import shapes
+from npu_kit.graph import axis_shapes, shapes
 from npu_kit.graph.attributes import AttrDef
 from npu_kit.graph.definition import ANY, OpDef, anything, is_false
 from npu_kit.graph.shapes import FLOATS, INTEGERS, SIGNED
@@ -53,7 +53,7 @@ def _affine(name: str, summary: str, formula: str, dtypes: tuple[str, ...], **mo
         summary,
         formula,
         inputs={"x": dtypes, "scale": FLOATS, "zero_point": INTEGERS},
-        rule=shapes.infer_quantize,
+        rule=axis_shapes.infer_quantize,
         attributes={"axis": AttrDef("axis", -1)},
         dropped={"out_dtype": anything},
         parameters_on_axis=True,
@@ -124,7 +124,7 @@ ACTIVATION_OPS = (
         "leaky_relu with a slope for each channel",
         "x if x > 0 else alpha * x",
         inputs={"x": FLOATS, "alpha": FLOATS},
-        rule=shapes.infer_prelu,
+        rule=axis_shapes.infer_prelu,
         attributes={"axis": AttrDef("axis", 1)},
         parameters_on_axis=True,
     ),
@@ -150,7 +150,7 @@ VECTOR_OPS = (
         "inference on the moving mean and variance",
         "(x - moving_mean) / sqrt(moving_var + epsilon) * gamma + beta",
         inputs={"x": FLOATS, "gamma": FLOATS, "beta": FLOATS, "moving_mean": FLOATS, "moving_var": FLOATS},
-        rule=shapes.infer_batch_norm,
+        rule=axis_shapes.infer_batch_norm,
         attributes={
             "axis": AttrDef("axis"),
             "epsilon": AttrDef("float", 1e-5),

@@ -173,71 +173,6 @@ def infer_clip(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> Te
     return infer_broadcast(op, types, attrs, out_dtype)
 
 
-def infer_softmax(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
-    """The shape stays; ``axis`` is the one that sums to 1."""
-    _axis_size(op, types, attrs)
-    return same_dtype(op, types, out_dtype, types[0].shape)
-
-
-def infer_reduction(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
-    """The axes of ``axis`` go, or become one long with ``keepdims``."""
-    shape, reduced, keepdims = types[0].shape, attrs["axis"], attrs["keepdims"]
-    if any(axis >= len(shape) for axis in reduced):
-        why = f"axis {max(reduced)} is not one of the {len(shape)} axes of the data"
-        raise shape_error(op, types, why, "another axis")
-    if 0 in shape:
-        raise UnsupportedError(f"{op} of {types[0]}", "the data holds no element", "leave it on the host")
-    sizes = [1 if axis in reduced else size for axis, size in enumerate(shape) if keepdims or axis not in reduced]
-    return same_dtype(op, types, out_dtype, tuple(sizes))
-
-
-def infer_norm(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
-    """The shape of ``x`` stays; the parameters have one element for each index of ``axis``."""
-    size = _axis_size(op, types, attrs)
-    for given in types[1:]:
-        if given.shape != (size,):
-            why = f"a parameter needs shape ({size},), the size of axis {attrs['axis']}, and has {given.shape}"
-            raise shape_error(op, types, why, "check axes")
-    return same_dtype(op, types, out_dtype, types[0].shape)
-
-
-def infer_batch_norm(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
-    """The shape of ``x`` stays; gamma, beta, mean and variance have one element for each index of ``axis``."""
-    size = _axis_size(op, types, attrs)
-    for name, given in zip(("gamma", "beta", "moving_mean", "moving_var"), types[1:], strict=True):
-        if given.shape != (size,):
-            why = f"{name} needs shape ({size},), the size of axis {attrs['axis']}, and has {given.shape}"
-            raise shape_error(op, types, why, "check axis")
-    return same_dtype(op, types, out_dtype, types[0].shape)
-
-
-def infer_prelu(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
-    """The shape of ``x`` stays; alpha is one number, or one for each index of ``axis``."""
-    size = _axis_size(op, types, attrs)
-    if types[1].shape not in ((size,), (1,)):
-        why = f"alpha needs shape ({size},), the size of axis {attrs['axis']}, or (1,), and has {types[1].shape}"
-        raise shape_error(op, types, why, "check axis")
-    return same_dtype(op, types, out_dtype, types[0].shape)
-
-
-def infer_quantize(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
-    """The shape of ``x`` stays; scale and zero point are one number, or one for each index of ``axis``."""
-    if types[0].shape:
-        size = _axis_size(op, types, attrs)
-    elif attrs["axis"]:
-        raise shape_error(op, types, f"a scalar has no axis {attrs['axis']}", "axis 0")
-    else:
-        size = 1
-    for name, given in zip(("scale", "zero_point"), types[1:], strict=True):
-        if given.elements != 1 and given.shape != (size,):
-            why = f"{name} needs 1 element or shape ({size},), the size of axis {attrs['axis']}, and has {given.shape}"
-            raise shape_error(op, types, why, "check axis")
-    allowed = QUANTIZED if op == "quantize" else FLOATS
-    if out_dtype is None or out_dtype not in allowed:
-        raise _dtype_error(op, types, f"the output needs one of {', '.join(allowed)} and is {out_dtype}")
-    return TensorType(types[0].shape, out_dtype)
-
-
 def macs_of_matmul(types: Types, attrs: Attrs, output: TensorType) -> int:
     """K multiply-accumulates for each output element."""
     return output.elements * types[0].shape[-1]
@@ -275,14 +210,14 @@ def contraction_dtype(op: str, types: Types, out_dtype: str | None) -> str:
     """The output dtype of a product: floats give floats, integers give integers, and mixed ones must say which."""
     a, b = types[0].dtype, types[1].dtype
     if (a in FLOATS or b in FLOATS) and a != b:
-        raise _dtype_error(op, types, f"operands have dtypes {a} and {b}, and the kit never promotes floats")
+        raise dtype_error(op, types, f"operands have dtypes {a} and {b}, and the kit never promotes floats")
     if out_dtype is None:
         if a != b:
-            raise _dtype_error(op, types, f"operands have dtypes {a} and {b}, so out_dtype must be given")
+            raise dtype_error(op, types, f"operands have dtypes {a} and {b}, so out_dtype must be given")
         return a
     allowed = FLOATS if a in FLOATS else INTEGERS
     if out_dtype not in allowed:
-        raise _dtype_error(op, types, f"{a} operands need an output of {', '.join(allowed)} and it is {out_dtype}")
+        raise dtype_error(op, types, f"{a} operands need an output of {', '.join(allowed)} and it is {out_dtype}")
     return out_dtype
 
 
@@ -290,7 +225,7 @@ def same_dtype(op: str, types: Types, out_dtype: str | None, shape: tuple[int, .
     """The type of ``shape`` in the dtype that all inputs and the output have."""
     dtypes = sorted({t.dtype for t in types} | ({out_dtype} if out_dtype else set()))
     if len(dtypes) > 1:
-        raise _dtype_error(op, types, f"inputs and output need one dtype and have {', '.join(dtypes)}")
+        raise dtype_error(op, types, f"inputs and output need one dtype and have {', '.join(dtypes)}")
     return TensorType(shape, dtypes[0])
 
 
@@ -311,13 +246,6 @@ def _window_sizes(op: str, types: Types, sizes: Sequence[int], kernel: Sequence[
     return counts
 
 
-def _axis_size(op: str, types: Types, attrs: Attrs) -> int:
-    shape, axis = types[0].shape, attrs["axis"]
-    if not 0 <= axis < len(shape):
-        raise shape_error(op, types, f"axis {axis} is not one of the {len(shape)} axes of the data", "another axis")
-    return int(shape[axis])
-
-
 def _check_rank(op: str, types: Types, ranks: Sequence[int]) -> None:
     for name, given, rank in zip(("data", "weights"), types, ranks, strict=False):
         if len(given.shape) != rank:
@@ -330,6 +258,7 @@ def shape_error(op: str, types: Types, why: str, hint: str) -> GraphError:
     return GraphError(f"{op} of {' and '.join(map(str, types))}", why, hint)
 
 
-def _dtype_error(op: str, types: Types, why: str) -> UnsupportedError:
+def dtype_error(op: str, types: Types, why: str) -> UnsupportedError:
+    """The error about dtypes that do not go together."""
     what = f"{op} of {' and '.join(map(str, types))}"
     return UnsupportedError(what, why, "a cast, or leave the operation on the host")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from npu_kit.graph import shapes
+from npu_kit.graph import axis_shapes, shapes
 from npu_kit.graph.attributes import AttrDef
 from npu_kit.graph.definition import ANY, Dropped, OpDef, anything, equal_layout
 from npu_kit.graph.shapes import FLOATS
@@ -178,7 +178,7 @@ def _reduction(name: str, summary: str, formula: str, dtypes: tuple[str, ...], *
         summary,
         formula,
         inputs={"x": dtypes},
-        rule=shapes.infer_reduction,
+        rule=axis_shapes.infer_reduction,
         attributes={"axis": AttrDef("axes", ()), "keepdims": AttrDef("bool", False)},
         **more,
     )
@@ -209,7 +209,7 @@ def _norm(name: str, summary: str, formula: str, parameters: tuple[str, ...], **
         summary,
         formula,
         inputs={"x": FLOATS} | dict.fromkeys(parameters, FLOATS),
-        rule=shapes.infer_norm,
+        rule=axis_shapes.infer_norm,
         attributes={"axis": AttrDef("axis", -1), "epsilon": AttrDef("float", 1e-5), **flags},
         renamed={"axis": "axes"},
         limits="One axis only.",
@@ -226,7 +226,7 @@ ROW_OPS = (
         "exponentials along one axis that sum to 1",
         "exp(x - max) / sum of exp(x - max), along axis",
         inputs={"x": FLOATS},
-        rule=shapes.infer_softmax,
+        rule=axis_shapes.infer_softmax,
         attributes={"axis": AttrDef("axis", -1)},
         differs="float16 is summed in float32; TVM sums in float16",
     ),
@@ -238,7 +238,7 @@ ROW_OPS = (
         "the logarithm of softmax",
         "x - max - log(sum of exp(x - max)), along axis",
         inputs={"x": FLOATS},
-        rule=shapes.infer_softmax,
+        rule=axis_shapes.infer_softmax,
         attributes={"axis": AttrDef("axis", -1)},
         differs="float16 is summed in float32; TVM sums in float16",
     ),

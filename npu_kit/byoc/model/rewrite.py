@@ -32,15 +32,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import tvm_ffi
-from tvm import ir, relax, tirx, topi
+from tvm import ir, relax
 from tvm.ir import IRModule
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from npu_kit.byoc.model.calls import constant_value, dtype_of, shape_of, tensor_type
+from npu_kit.byoc.model.calls import constant_value, shape_of, tensor_type
 from npu_kit.byoc.model.folding import fold
 from npu_kit.byoc.model.pools import POOLS, as_pool2d
+from npu_kit.byoc.model.tensor_ir import operator_of
 from npu_kit.byoc.model.walk import model_functions, walk
 
 _MOVES = ("relax.astype", "relax.broadcast_to", "relax.reshape")  # nothing where the type stays
@@ -100,11 +99,9 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
 
     def simplify(self, call: Any) -> Any:
         if call.op.name == "relax.call_tir":
-            extremum = self.extremum_of(call)
-            call = call if extremum is None else extremum
-        if call.op.name == "relax.call_tir":
-            pad = self.pad_of(call)
-            call = call if pad is None else pad
+            operands = [self.constant_or_self(field) for field in call.args[1].fields]
+            operator = operator_of(self.mod[call.args[0]], call, operands)
+            call = call if operator is None else self.builder_.normalize(operator)
         if call.op.name in _RESHAPES and shape_of(call) is not None:
             call = self.builder_.normalize(relax.op.reshape(call.args[0], shape_of(call)))
         if call.op.name == "relax.reshape" and shape_of(call) is not None:
@@ -181,65 +178,6 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         square = self.builder_.emit(relax.op.multiply(distance, distance))
         return self.builder_.normalize(relax.op.mean(square, axes, keepdims=bool(call.attrs.keepdims)))
 
-    def pad_of(self, call: Any) -> Any | None:
-        """The ``relax.nn.pad`` that a ``call_tir`` computes, if it is one with a number around a tensor."""
-        fields = call.args[1].fields
-        if not str(call.args[0].name_hint).startswith("pad") or len(fields) != 1:
-            return None
-        function, x = self.mod[call.args[0]], fields[0]
-        stored, shape, padded = _stored_value(function), shape_of(fields[0]), shape_of(call)
-        if not isinstance(stored, ir.Call) or len(stored.args) != 3 or shape is None or padded is None:
-            return None
-        load, value = stored.args[1:]
-        if not hasattr(load, "indices") or not isinstance(value, tirx.FloatImm | tirx.IntImm):
-            return None
-        before = [int(one.b.value) if _is_less_a_number(one) else 0 for one in load.indices]
-        after = [wide - size - low for size, low, wide in zip(shape, before, padded, strict=True)]
-        if min(after, default=0) < 0:
-            return None
-        if not tvm_ffi.structural_equal(
-            function, _as_tir(lambda data: topi.nn.pad(data, before, after, value.value), [x])
-        ):
-            return None
-        widths = [width for pair in zip(before, after, strict=True) for width in pair]
-        return self.builder_.normalize(relax.op.nn.pad(x, widths, "constant", float(value.value)))
-
-    def extremum_of(self, call: Any) -> Any | None:
-        """The Relax operator that a ``call_tir`` computes, if that is a maximum or a minimum.
-
-        By its name too: the ``relu`` of a legalised module is a maximum, and stays what its user made of it.
-        """
-        if not str(call.args[0].name_hint).startswith(("maximum", "minimum")):
-            return None
-        function = self.mod[call.args[0]]
-        stored = _stored_value(function)
-        operands = [self.constant_or_self(field) for field in call.args[1].fields]
-        if not isinstance(stored, tirx.Max | tirx.Min) or not operands or dtype_of(operands[0]) != dtype_of(call):
-            return None
-        others = operands
-        if len(operands) == 1 and isinstance(stored.b, tirx.FloatImm | tirx.IntImm):
-            others = [operands[0], stored.b.value]
-            operands.append(relax.const(stored.b.value, dtype_of(call)))
-        if len(operands) != 2 or not _broadcast_to(operands, shape_of(call)):
-            return None
-        is_maximum = isinstance(stored, tirx.Max)
-        # Equal in structure to what TVM writes for the operator: then it computes the operator.
-        if not tvm_ffi.structural_equal(function, _as_tir(topi.maximum if is_maximum else topi.minimum, others)):
-            return None
-        return self.builder_.normalize((relax.op.maximum if is_maximum else relax.op.minimum)(*operands))
-
-
-def _as_tir(te_function: Any, operands: list[Any]) -> Any:
-    """The TensorIR function that TVM writes for ``te_function`` of tensors like ``operands``, and of numbers."""
-    builder = relax.BlockBuilder()
-    given = [relax.Var("x", operand.ty) if isinstance(operand, ir.Expr) else operand for operand in operands]
-    call = builder.call_te(te_function, *given)  # adds the function to the module that get() returns
-    return builder.get()[call.args[0]]
-
-
-def _is_less_a_number(index: Any) -> bool:
-    return isinstance(index, tirx.Sub) and isinstance(index.b, tirx.IntImm)
-
 
 def slice_of_split(split: Any, index: int) -> Any | None:
     """Part ``index`` of a split, as a ``relax.strided_slice``; None where the sizes are not known."""
@@ -253,28 +191,6 @@ def slice_of_split(split: Any, index: int) -> Any | None:
         return None
     start = sum(known[:index])
     return relax.op.strided_slice(split.args[0], [axis], [start], [start + known[index]])
-
-
-def _stored_value(function: Any) -> Any:
-    """What the innermost statement of a TensorIR function stores, None where loops and blocks hold more than that."""
-    statement = function.body
-    while not isinstance(statement, tirx.BufferStore):
-        inner = getattr(statement, "block", None)
-        statement = getattr(statement, "body", None) if inner is None else inner
-        if statement is None:
-            return None
-    return statement.value
-
-
-def _broadcast_to(operands: list[Any], shape: tuple[int, ...] | None) -> bool:
-    shapes = [shape_of(operand) for operand in operands]
-    known = [given for given in shapes if given is not None]
-    if shape is None or len(known) != len(operands):
-        return False
-    try:
-        return bool(np.broadcast_shapes(*known) == shape)
-    except ValueError:
-        return False
 
 
 def _bound_of(call: Any) -> _Bound | None:
