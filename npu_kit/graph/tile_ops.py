@@ -247,8 +247,6 @@ ROW_OPS = (
         "mean 0 and variance 1 along one axis",
         "(x - mean) / sqrt(mean of (x - mean)**2 + epsilon) * gamma + beta, along axis",
         ("gamma", "beta"),
-        differs="the variance is that of the distances from the mean; TVM subtracts the square of the mean from the "
-        "mean of the squares, which loses digits where the mean is large",
     ),
     _norm(
         "rms_norm",
