@@ -11,7 +11,7 @@ from npu_kit.graph.attributes import AttrDef
 from npu_kit.graph.ir import AttrValue, TensorType
 from npu_kit.graph.shapes import FLOATS, INTEGERS, Attrs, Types
 
-FAMILIES = ("contraction", "window", "elementwise", "reduction", "rows", "movement", "view")
+FAMILIES = ("contraction", "window", "elementwise", "reduction", "rows", "movement", "reshape")
 ENGINES = ("matrix", "conv", "vector", "pooling", "activation", "dma")
 
 ANY = (*FLOATS, *INTEGERS)

@@ -1,4 +1,4 @@
-"""The operations of the table that compute nothing: the dma engine copies, and a reshape is another way to look."""
+"""The operations of the table that compute nothing: the dma engine copies, and a reshape is another way to read."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ MOVEMENT_OPS = (
     OpDef(
         "reshape",
         "relax.reshape",
-        family="view",
+        family="reshape",
         engine="dma",
         summary="the same elements in another shape: nothing moves",
         formula="x, read in rows, in rows of another length",

@@ -1,4 +1,4 @@
-"""Shape rules of the operations that move or view data."""
+"""Shape rules of the operations that move or reshape data."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from npu_kit.graph.ir import AttrValue, Node, TensorType
 from npu_kit.graph.movement_ops import MOVEMENT_OPS
 from npu_kit.graph.tile_ops import CONTRACTION_OPS, REDUCTION_OPS, ROW_OPS, TRANSPOSED_OPS, WINDOW_OPS
 
-__all__ = ["FAMILIES", "OPS", "OpDef", "family_of", "find_op", "is_view", "normalise_attrs"]
+__all__ = ["FAMILIES", "OPS", "OpDef", "family_of", "find_op", "is_reshape", "normalise_attrs"]
 
 
 def normalise_attrs(name: str, attrs: Mapping[str, Any], input_types: Sequence[TensorType]) -> dict[str, AttrValue]:
@@ -87,6 +87,6 @@ _DEFINITIONS = (
 OPS: Mapping[str, OpDef] = {definition.name: definition for definition in _DEFINITIONS}
 
 
-def is_view(node: Node) -> bool:
+def is_reshape(node: Node) -> bool:
     """Whether a node shows the elements of its input in another shape: it has no memory of its own and never runs."""
-    return node.is_kernel and OPS[node.name].family == "view"
+    return node.is_kernel and OPS[node.name].family == "reshape"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from npu_kit.graph.ir import Entry, Graph
-from npu_kit.graph.ops import OPS, is_view
+from npu_kit.graph.ops import OPS, is_reshape
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def group_nodes(graph: Graph) -> tuple[Group, ...]:
     groups: list[Group] = []
     taken: set[int] = set()
     for node_id in graph.kernels:
-        if node_id in taken or is_view(graph.nodes[node_id]):
+        if node_id in taken or is_reshape(graph.nodes[node_id]):
             continue
         nodes, running = [node_id], []
         while (step := _next_in_tile(graph, readers, heads, nodes[-1])) is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from npu_kit.graph.ir import DTYPE_BYTES, Entry, Graph, Node
-from npu_kit.graph.ops import find_op, is_view
+from npu_kit.graph.ops import find_op, is_reshape
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan import tiling
 from npu_kit.plan.fusion import Group
@@ -35,8 +35,8 @@ def label(graph: Graph, nodes: tuple[int, ...]) -> str:
 
 
 def is_copied(node: Node) -> bool:
-    """Whether a step of this node copies it: nothing computes an input, a constant or a view."""
-    return node.kind in ("input", "const") or is_view(node)
+    """Whether a step of this node copies it: nothing computes an input, a constant or a reshape."""
+    return node.kind in ("input", "const") or is_reshape(node)
 
 
 def engine_of(graph: Graph, node_id: int, problem: Problem | None = None) -> str:

@@ -13,7 +13,7 @@ from npu_kit.plan.storage import homes
 
 
 def copied_heads(graph: Graph) -> tuple[Entry, ...]:
-    """What the region returns and nothing computes: inputs, constants and views. A step copies each."""
+    """What the region returns and nothing computes: inputs, constants and reshapes. A step copies each."""
     return tuple(dict.fromkeys(entry for entry in graph.heads if is_copied(graph.nodes[entry.node])))
 
 

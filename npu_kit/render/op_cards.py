@@ -17,7 +17,7 @@ FAMILIES: Mapping[str, str] = {
     "reduction": "some axes are folded, tile by tile",
     "rows": "several passes over tiles along one axis",
     "movement": "tiles are copied, and nothing is computed",
-    "view": "nothing runs: the same memory, read in another shape",
+    "reshape": "nothing runs: the same memory, read in another shape",
 }
 
 

@@ -13,7 +13,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
 import npu_kit
-from npu_kit.graph.ops import is_view
+from npu_kit.graph.ops import is_reshape
 from npu_kit.runtime.record import record
 
 op, nn = relax.op, relax.op.nn
@@ -163,11 +163,11 @@ def counters(model, *arrays):
 def test_a_reshape_moves_nothing(make_model, emit_chain, rng):
     x = rng.standard_normal((6, 20)).astype(F32)
     chain = (nn.relu, lambda v: op.reshape(v, (5, 24)), op.exp)
-    compiled, with_view = counters(make_model(lambda b, x: emit_chain(b, x, *chain), x=((6, 20), F32)), x)
+    compiled, with_reshape = counters(make_model(lambda b, x: emit_chain(b, x, *chain), x=((6, 20), F32)), x)
     _, without = counters(make_model(lambda b, x: emit_chain(b, x, nn.relu, op.exp), x=((6, 20), F32)), x)
-    assert with_view.nbytes == without.nbytes
+    assert with_reshape.nbytes == without.nbytes
     (graph,) = compiled.graphs
-    assert sum(map(is_view, graph.nodes)) == 1 and len(compiled.plans[0].steps) == 2
+    assert sum(map(is_reshape, graph.nodes)) == 1 and len(compiled.plans[0].steps) == 2
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def draw_operands(draw: Any, op: OpDef, attrs: dict[str, Any]) -> list[TensorTyp
     if op.name == "adaptive_avg_pool2d":
         attrs["output_size"] = draw(st.sampled_from([(), (1,), (2, 4)]))
         return [TensorType(in_layout((1, 2, 4, 4), "NCHW", attrs["layout"]), dtype)]
-    if op.family in ("movement", "view", "reduction"):
+    if op.family in ("movement", "reshape", "reduction"):
         shape = tuple(size + 1 for size in shape)
         fitting: dict[str, Any] = {
             "newshape": (2, *shape) if op.name == "broadcast_to" else (math.prod(shape),),

@@ -260,7 +260,7 @@ _INFOS = (
     *(_fused(anchor, tail) for tail, anchors in TAILS for anchor in anchors),
     *(_single(name, OPS[op], summary, checks) for name, op, summary, checks in SPECIAL_SINGLES),
     *(
-        _single(name, definition, definition.summary, (check_follows,) if definition.family == "view" else ())
+        _single(name, definition, definition.summary, (check_follows,) if definition.family == "reshape" else ())
         for name, definition in OPS.items()
     ),
 )

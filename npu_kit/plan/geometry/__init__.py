@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from npu_kit.graph.ir import Graph
-from npu_kit.graph.ops import family_of, is_view
+from npu_kit.graph.ops import family_of, is_reshape
 from npu_kit.plan.geometry.base import Box, TileLayout, spans_of
 from npu_kit.plan.geometry.contraction import Contraction, contraction_of
 from npu_kit.plan.geometry.elementwise import Aligned, Elementwise, aligned_operand, copy_of, elementwise_of
@@ -35,9 +35,9 @@ __all__ = [
 
 
 def problem_of(graph: Graph, node_id: int) -> Problem:
-    """The problem of a node, or of copying it where it is an input, a constant or a view."""
+    """The problem of a node, or of copying it where it is an input, a constant or a reshape."""
     node = graph.nodes[node_id]
-    if not node.is_kernel or is_view(node):
+    if not node.is_kernel or is_reshape(node):
         return copy_of(node.outputs[0])
     family = "window" if is_depthwise(graph, node_id) else family_of(node.name)
     return _PROBLEM_OF[family](graph, node_id)
