@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
 from npu_kit.plan.cost import CostModel
-from npu_kit.plan.geometry import Contraction, Problem, Softmax, problem_of
+from npu_kit.plan.geometry import Contraction, Problem, Rows, problem_of
 from npu_kit.plan.ir import Step
 from npu_kit.plan.traffic import operand_loads, step_transfers, tile_sizes
 
@@ -67,7 +67,7 @@ def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) ->
                 m, n, k = size["y"] * size["x"], size["n"], math.prod(depth.values())
                 cycles += count * chunks * cost.array(step.engine, m, n, k, step.dataflow, refills=False)
         else:
-            passes = 3 if isinstance(problem, Softmax) else 1
+            passes = len(problem.stages) if isinstance(problem, Rows) else 1
             for window, chunks in tile_sizes(inner):
                 cycles += count * chunks * passes * cost.lanes(step.engine, elements * math.prod(window.values()))
     if isinstance(problem, Contraction) and step.dataflow != "output_stationary":

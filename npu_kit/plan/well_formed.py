@@ -11,9 +11,9 @@ from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry
 from npu_kit.graph.ops import OPS
 from npu_kit.plan import tiling
-from npu_kit.plan.geometry import Contraction, Softmax, Window, problem_of
+from npu_kit.plan.geometry import Contraction, Reduction, Rows, Window, problem_of
 from npu_kit.plan.ir import Plan, Step
-from npu_kit.plan.steps import engine_of
+from npu_kit.plan.steps import engine_of, is_copied
 from npu_kit.plan.well_placed import (
     chunks_of,
     places_have_a_role_and_a_time,
@@ -60,9 +60,9 @@ def steps_are_an_anchor_and_its_epilogue(plan: Plan) -> Iterator[str]:
             yield f"step {step.index} stands at place {place} and has {len(step.nodes)} nodes"
             return
         anchor = graph.nodes[step.nodes[0]]
-        is_copy = anchor.kind in ("input", "const")
+        is_copy = is_copied(anchor)
         family = "copy" if is_copy else ""
-        if anchor.is_kernel:
+        if anchor.is_kernel and not is_copy:
             family = type(problem_of(graph, step.nodes[0])).__name__.lower()
         if step.family != family or (is_copy and (len(step.nodes) > 1 or Entry(step.nodes[0]) not in graph.heads)):
             yield f"step {step.index} is a {step.family!r:.40} of {anchor.kind} node {step.nodes[0]}"
@@ -86,7 +86,7 @@ def _epilogue_problems(plan: Plan, step: Step) -> Iterator[str]:
         running = [i for i, operand in enumerate(operands) if operand is None]
         if len(running) != 1 or [i for i, entry in enumerate(node.inputs) if entry == Entry(before)] != running:
             yield f"the running tile of step {step.index} is not the one input of node {node_id}"
-        elif running[0] and node.name in ("batch_norm", "quantize", "dequantize"):
+        elif running[0] and OPS[node.name].parameters_on_axis:
             yield f"the tile of step {step.index} would be a parameter of node {node_id}"
         if graph.nodes[before].outputs[0].shape != node.outputs[0].shape or Entry(before) in graph.heads:
             yield f"node {node_id} has not the shape of the tile before it, or that is returned"
@@ -116,9 +116,9 @@ def operands_are_those_of_the_nodes(plan: Plan) -> Iterator[str]:
     graph = plan.graph
     for step in plan.steps:
         anchor, problem = graph.nodes[step.nodes[0]], problem_of(graph, step.nodes[0])
-        order: list[str] = [name for name in ("x", "w") if name in problem.layouts(step.axes)]
-        inputs = anchor.inputs if anchor.is_kernel else (Entry(step.nodes[0]),)
-        wanted = list(zip(order or [f"x{i}" for i in range(len(inputs))], inputs, strict=True))
+        order = [name for name in problem.layouts(step.axes) if name != "out"]
+        inputs = (Entry(step.nodes[0]),) if is_copied(anchor) else anchor.inputs
+        wanted = list(zip(order, inputs, strict=False))
         if [(one.name, one.entry) for one in step.operands] != wanted:
             yield f"step {step.index} reads {[one.name for one in step.operands]!r:.80}, its operation {wanted}"
         for number, (node, group) in enumerate(zip(step.nodes[1:], step.epilogue_operands, strict=True)):
@@ -139,8 +139,10 @@ def tiles_are_summed_in_the_fixed_order(plan: Plan) -> Iterator[str]:
             if tile["y"] * tile["x"] > plan.spec.tile.rows:
                 rows = f"{tile['y'] * tile['x']} rows, the machine's {plan.spec.tile.rows}"
                 yield f"a tile of step {step.index} has {rows}"
-        elif isinstance(problem, Softmax):
+        elif isinstance(problem, Rows):
             fixed = {"outer": 1, "k": plan.spec.tile.columns}
+        elif isinstance(problem, Reduction):
+            fixed = tiling.reduction_chunks(problem, plan.spec)
         elif isinstance(problem, Window):
             fixed = {"batch": 1}
         wrong = {name: tile[name] for name, size in fixed.items() if tile[name] != size}
@@ -159,7 +161,7 @@ def panels_are_of_the_operand_that_stays(plan: Plan) -> Iterator[str]:
             keeps = next(order.keeps for order in tiling.LOOP_ORDERS if order.names == names)
             is_fixed = step.dataflow != "output_stationary" or chunks_of(problem, step) <= 1
             allowed = ({keeps},) if is_fixed else (set(), {keeps})
-        elif isinstance(problem, Softmax):
+        elif isinstance(problem, Rows):
             allowed = ({"x"},) if step.axes[-1].count <= 1 else (set(), {"x"})
         if panels not in allowed:
             yield f"step {step.index} keeps {', '.join(sorted(panels)) or 'nothing'} as a panel"

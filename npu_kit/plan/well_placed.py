@@ -6,13 +6,15 @@ import math
 from collections.abc import Iterator
 
 from npu_kit.graph.ir import DTYPE_BYTES
-from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Window, aligned_operand, problem_of
+from npu_kit.plan.geometry import Contraction, Problem, Rows, aligned_operand, problem_of
+from npu_kit.plan.geometry.rows import STATISTICS
 from npu_kit.plan.ir import Buffer, Operand, Plan, Step
 from npu_kit.plan.placement import ALIGNMENT_BYTES
 from npu_kit.plan.stripes import JOIN
 
 _MAX_COPIES = 2
-_SINGLE = ("accumulator", "partials", "patches", "maximum", "sum")  # slots that nothing is loaded into
+_STATISTICS = frozenset(name for names in STATISTICS.values() for name in names)
+_SINGLE = frozenset({"accumulator", "partials", "patches"}) | _STATISTICS  # slots that nothing is loaded into
 _TIERS = {
     "argument": ("L3",),
     "constant": ("L3",),
@@ -67,8 +69,8 @@ def _needed(plan: Plan, step: Step) -> dict[str, tuple[int, int]]:
         if step.dataflow != "output_stationary" and chunks_of(problem, step) > 1:
             passing = ("batch", "y", "x") if step.dataflow == "weight_stationary" else ("n",)
             needed["partials"] = (tile * sum_bytes, max(1, math.prod(axis[name].count for name in passing)))
-    if isinstance(problem, Softmax):
-        needed |= {name: (axis["inner"].tile * sum_bytes, 1) for name in ("maximum", "sum")}
+    if isinstance(problem, Rows):
+        needed |= {name: (axis["inner"].tile * sum_bytes, 1) for name in problem.stages[:-1]}
     return needed
 
 
@@ -79,11 +81,10 @@ def chunks_of(problem: Problem, step: Step) -> int:
 
 def _parts(problem: Problem, step: Step, operand: Operand) -> int:
     """Tiles side by side in an operand's slot: all chunks of a panel."""
-    if not operand.is_panel or isinstance(problem, Elementwise | Window):
-        return 1
-    if isinstance(problem, Softmax):
+    if operand.is_panel and isinstance(problem, Rows):
         return max(1, step.axes[-1].count)
-    return max(1, chunks_of(problem, step)) if step.dataflow == "output_stationary" else 1
+    is_kept = operand.is_panel and isinstance(problem, Contraction) and step.dataflow == "output_stationary"
+    return max(1, chunks_of(problem, step)) if is_kept else 1
 
 
 def places_have_a_role_and_a_time(plan: Plan) -> Iterator[str]:

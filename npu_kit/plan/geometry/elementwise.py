@@ -10,18 +10,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from npu_kit.graph.ir import Graph, TensorType
+from npu_kit.graph.ops import OPS
 from npu_kit.plan.geometry.base import Box, Spans, TileLayout, whole
 from npu_kit.plan.ir import Axis
-
-CHANNEL_OPERANDS = ("batch_norm", "quantize", "dequantize")  # operands after the first lie along attribute ``axis``
 
 
 def alignment(graph: Graph, node_id: int, position: int) -> tuple[int, ...]:
     """Per axis of the node's output, the axis of its operand ``position`` that runs along it, or -1 (broadcast)."""
     node = graph.nodes[node_id]
     shape, rank = graph.type_of(node.inputs[position]).shape, len(node.outputs[0].shape)
-    if node.name in CHANNEL_OPERANDS and position > 0:
-        channel = node.attrs["axis"] if shape else -1
+    if position > 0 and OPS[node.name].parameters_on_axis:
+        channel = node.attrs["axis"] if graph.type_of(node.inputs[position]).elements != 1 else -1
         return tuple(0 if axis == channel else -1 for axis in range(rank))
     return _from_the_right(shape, rank)
 
