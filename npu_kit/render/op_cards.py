@@ -76,11 +76,9 @@ def markdown(rewritten: tuple[str, ...], others: tuple[str, ...]) -> str:
         lines += [f"| {heading} | {_escaped(heading, text)} |" for heading, text in card_rows(op)]
     lines += ["", "## Written in other operations", ""]
     lines += [
-        "Relax operators that the partition writes in operations with a card first, where shapes are fixed and one"
+        "Relax operators that the partition writes in operations with a card first, where shapes are fixed. Of pools"
     ]
-    lines += [
-        "of the same elements in the same order exists (a pool of 3-D data with windows along one axis, for example):"
-    ]
+    lines += ["of 3-D data it is those whose windows lie along D alone, in NCDHW."]
     lines += ["", _names(rewritten)]
     lines += ["", "## Not on the NPU", "", "Relax operators that have no card, and so stay on the host:", ""]
     return "\n".join([*lines, _names(others)]) + "\n"
