@@ -35,7 +35,7 @@ def operators_without_card() -> tuple[str, ...]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write docs/operations.md.")
     parser.add_argument("--check", action="store_true", help="only say whether it is out of date")
-    text = markdown(operators_without_card())
+    text = markdown(REWRITTEN, operators_without_card())
     if parser.parse_args().check:
         is_current = PAGE.exists() and PAGE.read_text(encoding="utf-8") == text
         print(f"docs/{PAGE.name} is {'current' if is_current else 'out of date: python scripts/build_op_cards.py'}")

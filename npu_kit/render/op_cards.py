@@ -51,10 +51,11 @@ def card(op: OpDef) -> str:
     return "\n".join([op.name, *(f"  {heading:<15} {text}" for heading, text in card_rows(op))])
 
 
-def markdown(others: tuple[str, ...]) -> str:
+def markdown(rewritten: tuple[str, ...], others: tuple[str, ...]) -> str:
     """The page of all cards.
 
     Args:
+        rewritten: Relax operators that become others before patterns are looked for, where that is possible.
         others: Relax operators that have no card.
     """
     lines = [
@@ -73,8 +74,18 @@ def markdown(others: tuple[str, ...]) -> str:
     for op in OPS.values():
         lines += ["", f"## {op.name}", "", "| | |", "|---|---|"]
         lines += [f"| {heading} | {_escaped(heading, text)} |" for heading, text in card_rows(op)]
+    lines += ["", "## Written in other operations", ""]
+    lines += [
+        "Relax operators that the partition writes in operations with a card first, where shapes are fixed. Of pools"
+    ]
+    lines += ["of 3-D data it is those whose windows lie along D alone, in NCDHW."]
+    lines += ["", _names(rewritten)]
     lines += ["", "## Not on the NPU", "", "Relax operators that have no card, and so stay on the host:", ""]
-    return "\n".join([*lines, ", ".join(f"`{name}`" for name in others) + "."]) + "\n"
+    return "\n".join([*lines, _names(others)]) + "\n"
+
+
+def _names(operators: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in operators) + "."
 
 
 def _attribute(definition: AttrDef) -> str:

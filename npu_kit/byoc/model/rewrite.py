@@ -45,8 +45,8 @@ from npu_kit.byoc.model.walk import model_functions, walk
 _MOVES = ("relax.astype", "relax.broadcast_to", "relax.reshape")  # nothing where the type stays
 _REDUCTIONS = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
 _RESHAPES = ("relax.squeeze", "relax.expand_dims", "relax.flatten")
-# Operators that, given fixed shapes, are no more there afterwards.
-REWRITTEN = (*_RESHAPES, "relax.split", "relax.variance", "relax.nn.dropout")
+# Operators that, given fixed shapes, are no more there afterwards; of pools of 3-D data only some.
+REWRITTEN = (*_RESHAPES, "relax.split", "relax.variance", "relax.nn.dropout", *POOLS)
 _EXTREMA = {"relax.maximum": True, "relax.minimum": False}  # whether the number is a lower bound
 
 
