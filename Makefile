@@ -51,9 +51,10 @@ test-browser: $(VENV)/.stamp-browser ## Drive the lessons in a real JupyterLab w
 	chromium=$$(sh scripts/ensure_chromium.sh) && \
 	NPU_KIT_CHROMIUM="$$chromium" $(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
 
-lessons: $(VENV)/.stamp-dev ## Build notebooks/ from lessons/ (overwrites the notebooks) and the pictures in docs/
+lessons: $(VENV)/.stamp-dev ## Build notebooks/ from lessons/ (overwrites the notebooks), and the pictures and operation cards in docs/
 	$(BIN)/python scripts/build_lessons.py
 	$(BIN)/python scripts/build_pictures.py
+	$(BIN)/python scripts/build_op_cards.py
 
 conformance: $(VENV)/.stamp-dev ## Hold the kit against every case of the onnx package (some minutes)
 	$(BIN)/python scripts/conformance.py

@@ -81,15 +81,15 @@ host.argmax(axis=1), labels
 # its mistakes included.
 #
 # **Predict.** Now the NPU. One of the model's operators computes nothing: it only shows the same numbers in another
-# shape, and the NPU leaves it to the host. Run the cell to see them all, put the name where the `...` is, run again.
+# shape, and on the chip no byte moves for it. Run the cell to see them all, put the name where the `...` is, run again.
 
 # %%
 print(*sorted(operators_in(model)), sep="\n")
 ### BEGIN SOLUTION
-host_operator = "relax.reshape"
-### STUB host_operator = ...  # one of these, as text: "relax.add"
+free_operator = "relax.reshape"
+### STUB free_operator = ...  # one of these, as text: "relax.add"
 ### END SOLUTION
-check("start.host_operator", host_operator)
+check("start.free_operator", free_operator)
 
 # %% [markdown]
 # ## Stage 1 and 2: patterns and partition
@@ -110,14 +110,14 @@ partition
 render.draw(render.hide_constants(describe_partition(partition)))
 
 # %% [markdown] tags=["solution"]
-# *Answer.* Four times: the images go in; the pooled channels come out to the host, for the reshape, and go in again;
-# the probabilities come out. (The weights are constants of the regions and left out of the picture.)
+# *Answer.* Twice: the images go in and the probabilities come out. (The weights are constants of the region and left
+# out of the picture.) Were one call in the middle left to the host, it would be four times.
 
 # %% [markdown]
 # ## Stage 3: codegen
 #
 # `compile` does the partition again and goes on: it writes each region down as a graph in JSON, and builds a module
-# around it. `mode="step"` asks for the slow way of running, tile by tile. This is the graph of the last region; the
+# around it. `mode="step"` asks for the slow way of running, tile by tile. This is the graph of the region; the
 # constants are the trained weights, named after their content.
 
 # %%
@@ -200,7 +200,7 @@ print(f"{trace.counters.macs:,} multiply-accumulates, {trace.counters.dram_bytes
 print(f"{trace.counters.macs / trace.counters.dram_bytes:.1f} MACs for each of these bytes")
 
 # %% [markdown]
-# Are more images always better? With 32 it is 39.5, as one set of weights serves them all. With 360 it is 6.5: what a
+# Are more images always better? With 32 it is 125.1, as one set of weights serves them all. With 360 it is 7.3: what a
 # step leaves for the next no longer fits the chip, so it goes to DRAM and back.
 #
 # ## Something that fails
@@ -257,7 +257,7 @@ print(f"{(read == data.test_labels).sum()} of {len(read)} scans read right")
 
 # %%
 ### BEGIN SOLUTION
-composites = 5
+composites = 6
 ### STUB composites = ...
 ### END SOLUTION
 check("start.composites", composites)
@@ -285,6 +285,7 @@ render.traffic({"tiles of 32": trace.counters.nbytes, "tiles of 8": small_trace.
 # **Build.** Write a function that takes a report and returns a dictionary: for each call that stayed on the host, the
 # name of its variable and the reason. A report is a sequence of calls with the attributes `name`, `where` (`"npu"` or
 # `"host"`) and `reason`.
+
 
 # %%
 def host_reasons(report):

@@ -51,6 +51,7 @@ render.flow("patterns")
 # Relax is TVM's language for models. This one is three calls: a convolution, a bias for each of its 24 channels, a
 # relu. Inside the dataflow block each call is bound to a variable; that is where TVM looks for patterns.
 
+
 # %%
 @I.ir_module
 class Model:
@@ -86,6 +87,7 @@ for name, pattern in {"relu": relu, "conv_relu": conv_relu}.items():
 #
 # **Build.** Write the pattern that takes all three. Return it with a dictionary of labelled parts: `"anchor"` is the
 # convolution, `"bias"` what is added, `"root"` the whole. Labels are how a check finds its way.
+
 
 # %%
 def conv_bias_relu():
@@ -143,6 +145,7 @@ _ = npu_kit.partition(residual, patterns=[("example_npu.mine", *build_pattern(),
 # **Build.** Write the reasons against a match: an empty list for a bias of one value per channel, else one
 # `Refusal(rule, needed, found, hint)` with the rule `"operand"`. `checks.channel_axis(anchor)` says which axis counts
 # channels. A shape may be shorter than the result's: missing axes in front count as 1.
+
 
 # %%
 def bias_reasons(match):
@@ -319,6 +322,7 @@ check("patterns.taken_by", taken_by)
 # **Build.** Some chips have a fast path for convolutions with a 1x1 kernel. Write its check: no reason for a 1x1
 # kernel, else one refusal with the rule `"attribute"`. The weight is the second operand of the anchor; its layout is
 # OIHW.
+
 
 # %%
 def pointwise_reasons(match):

@@ -88,6 +88,7 @@ for symbol, region in region_functions(merged):
 # **Build.** Write the cut as one function: prepare, fuse, merge. The check compares its regions, composite by
 # composite, with those of `npu_kit.partition` on four models, a residual block and the digits among them.
 
+
 # %%
 def cut(model):
     """The module with one function per region."""
@@ -117,6 +118,7 @@ for symbol, _ in region_functions(MergeCompositeFunctions()(annotated)):
 #
 # **Build.** Go through the regions, their composites and the calls in them, as in the cells above.
 
+
 # %%
 def places(module):
     """{span label of a call: label of the composite that holds it}."""
@@ -133,14 +135,14 @@ def places(module):
 check("partition.places", places)
 
 # %% [markdown]
-# The report of the kit is made in this way: your dictionary, and for each call that is not in it a reason. Here an
-# exponential stands between two matmuls. The last column says why it stays; how often does data cross the border?
+# The report of the kit is made in this way: your dictionary, and for each call that is not in it a reason. Here a
+# sine stands between two matmuls. The last column says why it stays; how often does data cross the border?
 
 # %%
-npu_kit.partition(build("exp_between"))
+npu_kit.partition(build("sin_between"))
 
 # %% [markdown] tags=["solution"]
-# *Answer.* Twice between the regions: the first product out to the host, its exponential in again. Input and result
+# *Answer.* Twice between the regions: the first product out to the host, its sine in again. Input and result
 # cross it as well, as in any model.
 
 # %% [markdown]
@@ -195,6 +197,7 @@ render.traffic(traffic)
 # is 64 * 224 * 224 * 4 bytes. **Predict:** can a merge still save anything? Compare with the capacity of L2. Nothing
 # has to run for this, a plan's traffic is arithmetic.
 
+
 # %%
 def planned_bytes(model, merge):
     """DRAM bytes of a run, from the plans alone."""
@@ -220,7 +223,7 @@ print(*(reason for reason in plan.reasons if reason.decision == "chain"), sep="\
 print(npu_kit.partition(LegalizeOps()(model)).report)
 
 # %% [markdown]
-# Second: a circle. A convolution is added to its own exponential. The chip has no exp, so the host computes it, from
+# Second: a circle. A convolution is added to its own sine. The chip has no sine, so the host computes it, from
 # the convolution's result. Fused, the composite would need a value that needs the composite. TVM only notices that when
 # it is too late:
 
@@ -248,11 +251,11 @@ for call in npu_kit.partition(circle, patterns=[conv_add, *table]).report:
 # why it is there.
 
 # %%
-models = {name: build(name) for name in ("digits", "residual_block", "exp_between", "mlp")}
+models = {name: build(name) for name in ("digits", "residual_block", "sin_between", "mlp")}
 PartitionExplorer(models, run=lambda module, options: npu_kit.partition(module, **options))
 
 # %% [markdown] tags=["solution"]
-# *Answer.* `exp_between` gains nothing: its two composites are not neighbours, the host stands between. With 16 KB of
+# *Answer.* `sin_between` gains nothing: its two composites are not neighbours, the host stands between. With 16 KB of
 # L1, two calls of the digits do not fit, the second convolution and the matmul: the weights of one tile fill most of
 # it, and the patches (or rows) and the result have to be there too. The residual block loses both convolutions.
 
@@ -307,8 +310,8 @@ digits = build("digits", batch=1)
 print(f"merged: {planned_bytes(digits, 'safe'):,} bytes; not merged: {planned_bytes(digits, 'never'):,}")
 
 # %% [markdown] tags=["solution"]
-# *Answer.* Just under a third for one image, 33 %: 36,160 of 53,904 bytes are left, and 32,984 of these are weights,
-# which no merge saves. For 64 images it is 82 %: the tensors are 64 times as large, and they are what a merge keeps on
+# *Answer.* Two fifths for one image, 41 %: 33,280 of 56,784 bytes are left, and 32,984 of these are weights, which no
+# merge saves. For 64 images it is 84 %: the tensors are 64 times as large, and they are what a merge keeps on
 # the chip. Not all of them fit L2 whole any more, so some go through two steps in stripes. (`compile(...).plans` has
 # the reasons.)
 
@@ -316,6 +319,7 @@ print(f"merged: {planned_bytes(digits, 'safe'):,} bytes; not merged: {planned_by
 # **Build.** What can merging save at most? Sum up the tensors that pass from one composite to another inside a graph,
 # each written and read once. Useful: `graph.kernels` (ids), `graph.nodes[i].composite`, `graph.consumers(entry)` (ids),
 # `graph.type_of(entry).nbytes`, and `Entry(i)` from `npu_kit.graph.ir`.
+
 
 # %%
 def bytes_kept(graph):

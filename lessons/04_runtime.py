@@ -85,6 +85,7 @@ check("runtime.tile_count", tile_count)
 # **Build.** Copy `piece` into the upper left corner of `tile`, zeros everywhere else, and return `tile`. It is a view
 # of memory that held something else before: write *into* it.
 
+
 # %%
 def load(tile, piece):
     """Fill the view ``tile`` with ``piece`` and zeros."""
@@ -100,6 +101,7 @@ check("runtime.load", load)
 # %% [markdown]
 # **Build.** Now the product. For each output tile: clear the accumulator in L0; go along the depth in chunks, load a
 # piece of `a` and one of `b` into L1, multiply, add; then copy the real part of the accumulator to its place in `out`.
+
 
 # %%
 def tiled_matmul(a, b, memory, tile=32, chunk=128):
@@ -179,6 +181,7 @@ print("packaged, poisoned:", (execute(plan, [a, b], mode="step", poison=True)[0]
 # Your loop loads a piece of `a` and one of `b` for every output tile. **Build.** How many bytes does it move between
 # DRAM and chip? Padding is not moved. How often is all of `a` read, and how often all of `b`?
 
+
 # %%
 def loop_bytes(m, k, n, tile):
     """DRAM bytes of tiled_matmul, float32: loads of a, loads of b, the result."""
@@ -213,6 +216,7 @@ render.reasons_table(plan)
 #
 # **Build.** From an image (H, W, C) make the matrix of patches: one row per output position, in reading order; in a row
 # kernel rows, then kernel columns, then channels. No padding, stride 1.
+
 
 # %%
 def patches(image, kernel):
@@ -376,6 +380,7 @@ render.traffic({name: total(traffic.plan_counters(one)).nbytes for name, one in 
 # %% [markdown]
 # **Build.** Fuse a relu. It is applied to the tile while that is still in L0, before it is taken out, so it costs no
 # traffic at all. Start from your `tiled_matmul`.
+
 
 # %%
 def tiled_matmul_relu(a, b, memory, tile=32, chunk=128):

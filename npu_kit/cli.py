@@ -15,6 +15,7 @@ from pathlib import Path
 from npu_kit import __version__
 from npu_kit.doctor import describe, diagnose
 from npu_kit.errors import NpuKitError, ToolError
+from npu_kit.graph.ops import OPS, find_op
 from npu_kit.hw import (
     NpuSpec,
     active_lanes,
@@ -27,6 +28,7 @@ from npu_kit.hw import (
 from npu_kit.lessons import copy_lessons
 from npu_kit.plan_command import add_plan_command
 from npu_kit.render.format import format_bytes, number_of
+from npu_kit.render.op_cards import card, overview
 from npu_kit.render.tables import Table
 
 
@@ -72,6 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     spec.add_argument("--list", action="store_true", help="list the machines that come with the kit")
     spec.set_defaults(command=_spec)
 
+    ops = commands.add_parser("ops", help="list the operations that the NPU computes, or show the card of one")
+    ops.add_argument("name", nargs="?", metavar="NAME", help="of an operation: conv2d, or relax.nn.conv2d")
+    ops.set_defaults(command=_ops)
+
     lessons = commands.add_parser("lessons", help="copy the lessons to a folder to work in")
     folder = Path("npu_kit_lessons")
     lessons.add_argument("folder", nargs="?", type=Path, default=folder, help=f"default: {folder}")
@@ -92,6 +98,15 @@ def _spec(options: argparse.Namespace) -> int:
         return 0
     machine = load_spec(options.spec)
     print(spec_to_json(machine) if options.json else describe_spec(machine), end="" if options.json else "\n")
+    return 0
+
+
+def _ops(options: argparse.Namespace) -> int:
+    if options.name is None:
+        print(overview())
+        return 0
+    by_relax_name = {op.relax_name: op.name for op in OPS.values()}
+    print(card(find_op(by_relax_name.get(options.name, options.name))))
     return 0
 
 

@@ -121,13 +121,13 @@ def test_a_step_is_shown_folded_and_unfolded(run):
 
 
 def test_regions_are_shown_one_by_one(run, tmp_path):
-    code, out, _ = run("plan", "exp_between")
+    code, out, _ = run("plan", "sin_between")
     regions = out.count("Region ")
     assert code == 0 and regions > 1
-    assert "Region" in run("plan", "exp_between", "--region", "1")[1]
-    code, out, err = run("plan", "exp_between", "--json", str(tmp_path / "a.json"))
+    assert "Region" in run("plan", "sin_between", "--region", "1")[1]
+    code, out, err = run("plan", "sin_between", "--json", str(tmp_path / "a.json"))
     assert (code, out) == (1, "") and "--region 0" in err
-    assert "no region 9" in run("plan", "exp_between", "--region", "9")[2]
+    assert "no region 9" in run("plan", "sin_between", "--region", "9")[2]
 
 
 @pytest.mark.parametrize(
@@ -219,3 +219,12 @@ def test_runs_as_a_module_and_stops_quietly_when_the_reader_does():
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait(timeout=60) == 1
+
+
+def test_ops_lists_all_and_shows_one(run):
+    code, text, _ = run("ops")
+    assert code == 0 and all(name in text for name in ("conv2d", "layer_norm", "concat"))
+    code, text, _ = run("ops", "relax.nn.leakyrelu")
+    assert code == 0 and text.startswith("leaky_relu\n") and "alpha = 0.01" in text
+    code, _, wrong = run("ops", "sin")
+    assert code == 1 and "no operation 'sin'" in wrong

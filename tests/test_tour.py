@@ -58,9 +58,7 @@ def test_it_passes_and_shows_each_stage(report):
     for part in ("1 partition: ", "2 codegen: ", "3 plan: ", "4 run: ", "Checks", "\nPASS after "):
         assert part in text
     assert "NPU 357 of 360 (99.2%), host 357" in text  # npu_kit/data/README.md says the same
-    assert [line for line in text.splitlines() if line.startswith("  host: ")] == [
-        "  host: relax.reshape, no pattern names relax.reshape"
-    ]
+    assert not [line for line in text.splitlines() if line.startswith("  host: ")]
     assert text.isascii()
 
 

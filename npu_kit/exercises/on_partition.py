@@ -20,7 +20,7 @@ from npu_kit.trace.counters import total
 from npu_kit.zoo import build
 
 _FILTERS = 32  # of the convolution in the lesson
-_MODELS = ("conv_relu_pool", "residual_block", "exp_between", "digits")
+_MODELS = ("conv_relu_pool", "residual_block", "sin_between", "digits")
 _PLANNED = ("conv_relu_pool", "residual_block", "shared_conv")  # one region each
 
 

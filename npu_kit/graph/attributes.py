@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, cast
@@ -27,6 +27,9 @@ class AttrDef:
 
     - ``"int"``, ``"float"``, ``"bool"``, ``"str"``: one value;
     - ``"axis"``: an int, a negative one counts from the end of the first input;
+    - ``"axes"``: any number of axes, in increasing order; none of them stands for all;
+    - ``"order"``: every axis once; none of them stands for the reverse order;
+    - ``"sizes"``: any number of ints;
     - ``"ints"``: ``length`` ints, one int stands for all of them;
     - ``"padding"``: ``length`` ints, all before-sides then all after-sides, ``(top, left, bottom, right)``; one int
       stands for all of them, ``length / 2`` ints for both sides alike.
@@ -40,6 +43,12 @@ class AttrDef:
 
     def check(self, value: Any) -> str:
         """What is wrong with ``value`` as a full-form attribute, "" if nothing is."""
+        if self.kind in ("axes", "order", "sizes"):
+            if type(value) is not tuple:
+                return f"needs a tuple of integers and got {value!r}"
+            if self.kind != "sizes" and len(set(value)) < len(value):
+                return f"names an axis twice: {value!r}"
+            return next((problem for item in value if (problem := self._check_int(item))), "")
         if self.kind in ("ints", "padding"):
             if type(value) is not tuple or len(value) != self.length:
                 return f"needs a tuple of {self.length} integers and got {value!r}"
@@ -73,6 +82,10 @@ class AttrDef:
         """
         if self.kind in ("ints", "padding"):
             return self._complete_ints(value)
+        if self.kind in ("axes", "order", "sizes"):
+            return self._complete_many(value, rank)
+        if self.kind == "axis" and not isinstance(value, str) and isinstance(value, Sequence) and len(value) == 1:
+            return self.complete(value[0], rank)  # Relax names one axis among many
         if self.kind == "axis" and _is_int(value):
             number = int(value)
             # A scalar has no axis to name; Relax accepts any there, and the kit writes 0.
@@ -87,6 +100,17 @@ class AttrDef:
         if self.kind == "str" and isinstance(value, str):
             return str(value)
         return cast(AttrValue, value)
+
+    def _complete_many(self, value: Any, rank: int) -> AttrValue:
+        items = (value,) if _is_int(value) else value
+        if isinstance(items, str) or not isinstance(items, Iterable) or not all(map(_is_int, items := tuple(items))):
+            return cast(AttrValue, value)
+        if self.kind == "sizes":
+            return tuple(map(int, items))
+        axes = tuple(int(item) + rank * (item < 0) for item in items)
+        if self.kind == "order":
+            return axes or tuple(reversed(range(rank)))
+        return tuple(sorted(axes)) or tuple(range(rank))
 
     def _complete_ints(self, value: Any) -> AttrValue:
         if _is_int(value):

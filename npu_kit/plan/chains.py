@@ -50,7 +50,7 @@ def link_of(graph: Graph, group: Group, axis: int | None = None) -> Link | None:
         return None if axis is None else Link(group, axis, None)
     if isinstance(problem, Contraction) and problem.operation == "conv2d":
         return Link(group, problem.out_axes.index("H"), problem.rows)
-    if isinstance(problem, Window):
+    if isinstance(problem, Window) and "padding" in anchor.attrs:
         return Link(group, problem.x_axes.index("H"), problem.rows)
     return None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
 from npu_kit.plan.cost import CostModel
-from npu_kit.plan.geometry import Contraction, Problem, Softmax, problem_of
+from npu_kit.plan.geometry import Contraction, Problem, Reduction, Rows, problem_of
 from npu_kit.plan.ir import Operand, Step
 from npu_kit.plan.traffic import operand_loads, out_tiles, step_transfers, tile_sizes
 
@@ -37,12 +37,12 @@ def estimate_cost(graph: Graph, step: Step, cost: CostModel, problem: Problem | 
     moved = step_transfers(graph, step, problem)
     transfers = cost.transfers(moved)
     work = _work_cycles(graph, step, problem, cost)
-    passes = 3 if isinstance(problem, Softmax) else 1
+    passes = len(problem.stages) if isinstance(problem, Rows) else 1
     each = work // (passes * max(1, math.prod(axis.count for axis in step.axes)))  # of one piece of work
     loads = [(operand, *_loads(problem, step, operand, cost)) for operand in step.operands]
     if not step.is_double_buffered:
-        # A softmax works on the first columns of its panel while the others come.
-        hidden = sum(_hidden(*load, each) for load in loads) if isinstance(problem, Softmax) else 0
+        # The first pass over rows works on the first columns of their panel while the others come.
+        hidden = sum(_hidden(*load, each) for load in loads) if isinstance(problem, Rows) else 0
         return Cost(transfers + work - hidden, moved.dram_bytes)
     ahead = sum(cost.transfer("L3", "L2", graph.type_of(entry).nbytes) for entry in step.prefetch)
     out = graph.type_of(step.output).nbytes // max(1, out_tiles(problem, step.axes))
@@ -67,7 +67,7 @@ def _hidden(operand: Operand, times: int, cycles: int, each: int) -> int:
     return times * min(cycles * (parts - 1) // parts, each * (parts - 1))
 
 
-_ROW = {"contraction": "n", "window": "c", "softmax": "k"}  # the axis of a tile's rows; elsewhere the last one
+_ROW = {"contraction": "n", "window": "c", "rows": "k"}  # the axis of a tile's rows; elsewhere the last one
 
 
 def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) -> int:
@@ -87,9 +87,15 @@ def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) ->
                 m, n, k = size["y"] * size["x"], size["n"], math.prod(depth.values())
                 cycles += count * chunks * cost.array(step.engine, m, n, k, step.dataflow, refills=False)
         else:
-            passes = 3 if isinstance(problem, Softmax) else 1
+            passes = len(problem.stages) if isinstance(problem, Rows) else 1
             for window, chunks in tile_sizes(inner):
-                cycles += count * chunks * passes * cost.lanes(step.engine, box, math.prod(window.values()))
+                times = math.prod(window.values())
+                if isinstance(problem, Reduction):  # a row is what lies along the last reduced axis
+                    row = next(reversed(list(window.values())), 1)
+                    lanes = cost.lanes(step.engine, (elements * times // max(1, row), row))
+                else:
+                    lanes = cost.lanes(step.engine, box, times)
+                cycles += count * chunks * passes * lanes
     if isinstance(problem, Contraction) and step.dataflow != "output_stationary":
         visits = (math.prod(axis.count for axis in inner) - 1) * math.prod(axis.count for axis in outer)
         tile_bytes = math.prod(axis.tile for axis in outer) * DTYPE_BYTES["float32"]

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.forecast import Effect, StepEffects
 from npu_kit.plan.geometry import problem_of
+from npu_kit.plan.geometry.rows import LAST
 from npu_kit.plan.ir import Axis, Plan, Step
 from npu_kit.plan.listing import name_of, offset_of
-from npu_kit.plan.program import PASS, PASSES, Instruction, Line, Nest, copies_after, copies_before, nest_of
+from npu_kit.plan.program import PASS, Instruction, Line, Nest, copies_after, copies_before, nest_of
 from npu_kit.plan.traffic import epilogue_loads, operand_loads, step_counters
 
 
@@ -84,7 +85,7 @@ def _fold(facts: _Facts, axes: list[Axis], lines: list[Line], around: tuple[str,
         return
     axis, rest = axes[0], axes[1:]
     if axis.name == PASS:
-        for number in range(len(PASSES)):
+        for number in range(axis.count):
             yield from _fold(facts, rest, [line for line in lines if line.only == number], around)
         return
     here = {one.name for one in axes if one.name != PASS}
@@ -186,10 +187,13 @@ class _Facts:
         out = graph.type_of(step.output).nbytes
         partial = counters.nbytes.get(("L0", "L1"), 0) - out
         stages = {line.stage for line in self.nest.body if line.kind == "compute"}
+        is_rows = any(axis.name == PASS for axis in self.nest.axes)
+        others = (operand_loads(problem, step.axes, operand) for operand in step.operands[1:])
+        parameters = sum(nbytes for _, nbytes in others) if is_rows else 0  # of a norm: read in the last pass
         for stage in stages:
             is_finish = stage == "finish" and len(stages) > 1  # of a window: it reads nothing from L1
-            share = len(stages) if stages == set(PASSES) else 1
-            yield ("compute", stage, 0), 0 if is_finish else (read - partial) // share
+            share = (read - partial - parameters) // (len(stages) if is_rows else 1)
+            yield ("compute", stage, 0), 0 if is_finish else share + (parameters if stage == LAST else 0)
         yield from ((key, partial) for key in (("fill", "", 0), ("spill", "", 0)))
         yield from ((key, out) for key in (("drain", "", 0), ("store", "", 0)))
 

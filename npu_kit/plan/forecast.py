@@ -17,7 +17,9 @@ from npu_kit.plan.geometry import (
     Box,
     Contraction,
     Elementwise,
-    Softmax,
+    Movement,
+    Reduction,
+    Rows,
     Window,
     aligned_operand,
     problem_of,
@@ -25,7 +27,7 @@ from npu_kit.plan.geometry import (
 )
 from npu_kit.plan.ir import Operand, Plan, Step
 from npu_kit.plan.program import WHOLE, Instruction, copied_tensor, copies_after, copies_before, instructions
-from npu_kit.plan.schedule import Timeline
+from npu_kit.plan.schedule import Timeline, operands_read
 from npu_kit.trace.events import ENGINES, EVENT_DTYPE, Events
 
 Row = tuple[int, ...]
@@ -159,10 +161,15 @@ class StepEffects:
                 nbytes += taps * size["c"] * DTYPE_BYTES[problem.w.dtype]
             macs = elements * taps if problem.w is not None else 0
             return nbytes, macs, self.cost.lanes(engine, box.lengths, taps)
-        if isinstance(problem, Softmax):
-            return elements * DTYPE_BYTES[problem.type.dtype], 0, self.cost.lanes(engine, box.lengths)
-        assert isinstance(problem, Elementwise)
-        nbytes = sum(self._operand_bytes(operand.name, instruction) for operand in self.step.operands)
+        if isinstance(problem, Reduction):
+            if instruction.stage == "finish":
+                return None
+            read = problem.box("x", self.step.axes, spans_of(self.step.axes, instruction.inside))
+            nbytes = read.elements * DTYPE_BYTES[problem.x.dtype]
+            return nbytes, 0, self.cost.lanes(engine, read.lengths)
+        assert isinstance(problem, Elementwise | Movement | Rows)
+        operands = operands_read(self.step, instruction)
+        nbytes = sum(self._operand_bytes(operand.name, instruction) for operand in operands)
         return nbytes, 0, self.cost.lanes(engine, box.lengths)
 
     def _run_epilogue(self, instruction: Instruction) -> Effect:

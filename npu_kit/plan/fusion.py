@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from npu_kit.graph.ir import Entry, Graph
-from npu_kit.graph.ops import OPS
+from npu_kit.graph.ops import OPS, is_reshape
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def group_nodes(graph: Graph) -> tuple[Group, ...]:
     groups: list[Group] = []
     taken: set[int] = set()
     for node_id in graph.kernels:
-        if node_id in taken:
+        if node_id in taken or is_reshape(graph.nodes[node_id]):
             continue
         nodes, running = [node_id], []
         while (step := _next_in_tile(graph, readers, heads, nodes[-1])) is not None:
@@ -60,6 +60,6 @@ def _next_in_tile(
     position = follower.inputs.index(entry)
     if follower.outputs[0].shape != node.outputs[0].shape:
         return None
-    if position > 0 and follower.name in ("batch_norm", "quantize", "dequantize"):
+    if position > 0 and OPS[follower.name].parameters_on_axis:
         return None  # the tile would be a parameter
     return follower_id, position

@@ -94,7 +94,7 @@ class Step:
     """One operation with its epilogue, cut into tiles."""
 
     index: int
-    family: str  # "contraction", "window", "elementwise", "softmax", "copy"
+    family: str  # of its problem: "contraction", "window", "elementwise", "reduction", "rows"; or "copy"
     nodes: tuple[int, ...]  # the anchor, then its epilogue, in order
     engine: str  # of the anchor
     epilogue_engines: tuple[str, ...]  # one per epilogue node

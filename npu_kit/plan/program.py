@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from npu_kit.graph.ir import Entry, Graph
-from npu_kit.plan.geometry import Contraction, Problem, Softmax
+from npu_kit.plan.geometry import Contraction, Problem, Rows
 from npu_kit.plan.ir import Axis, Operand, Step
 from npu_kit.plan.traffic import stays_along
 
-PASSES = ("maximum", "sum", "quotient")  # of a softmax over its columns
 CHUNK = ("c", "kh", "kw")
 PASS = "pass"
 WHOLE = -1  # stands for the number of a tile where a tensor is copied whole
@@ -37,7 +36,7 @@ class Instruction(NamedTuple):
     at: tuple[int, ...]  # tile index along each axis of the step
     operand: str = ""  # what is loaded
     part: int = 0  # of a panel or of the partial sums; number of the epilogue node, or of the tensor copied whole
-    stage: str = ""  # of a compute: "accumulate", "finish", "maximum", "sum", "quotient"
+    stage: str = ""  # of a compute: "accumulate", "finish"; of rows: one of their passes
     copies: Mapping[str, int] = {}  # slot -> which of its copies is meant
     refills: bool = True  # of an accumulate: whether what stays on the array is new
 
@@ -59,7 +58,8 @@ class Line:
     last: tuple[str, ...] = ()  # only at the last index of these axes
     later: tuple[str, ...] = ()  # only behind the first place of these axes together
     earlier: tuple[str, ...] = ()  # only before the last place of these axes together
-    only: int = -1  # of a softmax: the pass
+    only: int = -1  # of rows: the pass
+    before_last: bool = False  # of rows: whether that is not the last pass
     sweeps: tuple[str, ...] = ()  # a panel: once for each index of these axes, one after the other
     numbered: tuple[str, ...] = ()  # the axes whose place is the instruction's part
     outside: tuple[str, ...] = ()  # axes that the instruction stands outside of
@@ -70,7 +70,7 @@ class Line:
 class Nest:
     """The loops of a step, outermost first, and the lines of the body: all loads before all work."""
 
-    axes: tuple[Axis, ...]  # those of the step; a softmax has one more, its passes
+    axes: tuple[Axis, ...]  # those of the step; rows have one more, their passes
     tiles: tuple[Axis, ...]  # those that number the output tiles
     body: tuple[Line, ...]
 
@@ -157,8 +157,8 @@ class _Walker:
         self._later = [place[name] for name in line.later]
         self._earlier = [(place[name], count[place[name]] - 1) for name in line.earlier]
         self._at = [-1 if axis.name in line.outside else place[axis.name] for axis in step.axes]
-        # Before the last pass of a softmax all columns of a row belong to the row's first tile.
-        is_row = 0 <= line.only < len(PASSES) - 1
+        # Before the last pass of rows all columns of a row belong to the row's first tile.
+        is_row = line.before_last
         self._tiles = [(-1 if is_row and axis.name == "k" else place[axis.name], axis.count) for axis in nest.tiles]
         self._numbered = [(place[name], count[place[name]]) for name in line.numbered]
         self._fills = [place[name] for name in line.fills]
@@ -201,11 +201,11 @@ def nest_of(step: Step, problem: Problem) -> Nest:
     """The loops and lines of a step."""
     if isinstance(problem, Contraction):
         return _contraction(step, problem)
-    if isinstance(problem, Softmax):
-        return _softmax(step)
+    if isinstance(problem, Rows):
+        return _rows(step, problem)
     reduction = tuple(axis.name for axis in step.axes if axis.name in problem.reduction)
     loads = tuple(Line("load", operand.name) for operand in step.operands)
-    if step.family == "window":
+    if step.family in ("window", "reduction"):
         work: tuple[Line, ...] = (
             Line("clear", first=reduction, outside=reduction),
             Line("compute", stage="accumulate"),
@@ -281,11 +281,15 @@ def _kept(operand: Operand, inside: tuple[str, ...]) -> Line:
     return Line("load", operand.name, first=first, sweeps=CHUNK, numbered=numbered, outside=inside)
 
 
-def _softmax(step: Step) -> Nest:
-    (x,) = step.operands
-    numbered = ("k",) if x.slot.parts > 1 else ()
-    passes = (0,) if x.is_panel else range(len(PASSES))
-    loads = tuple(Line("load", x.name, only=number, numbered=numbered) for number in passes)
-    work = tuple(Line("compute", stage=stage, only=i, numbered=("k",)) for i, stage in enumerate(PASSES))
-    axes = (*step.axes[:-1], Axis(PASS, len(PASSES), 1), step.axes[-1])
-    return _nest(step, axes, (), loads, work, _finish(step, only=len(PASSES) - 1))
+def _rows(step: Step, problem: Rows) -> Nest:
+    x, *parameters = step.operands
+    numbered, last = ("k",) if x.slot.parts > 1 else (), len(problem.stages) - 1
+    passes = (0,) if x.is_panel else range(last + 1)
+    loads = [Line("load", x.name, only=number, numbered=numbered, before_last=number < last) for number in passes]
+    loads += [Line("load", parameter.name, only=last) for parameter in parameters]
+    work = tuple(
+        Line("compute", stage=stage, only=i, numbered=("k",), before_last=i < last)
+        for i, stage in enumerate(problem.stages)
+    )
+    axes = (*step.axes[:-1], Axis(PASS, last + 1, 1), step.axes[-1])
+    return _nest(step, axes, (), tuple(loads), work, _finish(step, only=last))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 
 from npu_kit.graph.ir import Entry
-from npu_kit.plan.ir import Step
+from npu_kit.plan.geometry.rows import LAST
+from npu_kit.plan.ir import Operand, Step
 from npu_kit.plan.program import WHOLE, Instruction
 from npu_kit.trace.events import CAUSES, ENGINES, KINDS, TIERS
 
@@ -27,8 +28,9 @@ def hazards(step: Step, instruction: Instruction, entry: Entry | None = None) ->
         near = (entry, step.index) if entry in step.prefetch else entry
         return [near], [(instruction.operand, copies.get(instruction.operand, 0), instruction.part)]
     if kind == "compute":
-        operands = [] if instruction.stage == "finish" and step.family == "window" else step.operands
-        reads: list[Key] = [(o.name, copies.get(o.name, 0), _part(o.slot.parts, instruction)) for o in operands]
+        reads: list[Key] = [
+            (o.name, copies.get(o.name, 0), _part(o.slot.parts, instruction)) for o in operands_read(step, instruction)
+        ]
         return reads, [ACCUMULATOR]
     if kind == "epilogue":
         beside = (operand for operand in step.epilogue_operands[instruction.part] if operand is not None)
@@ -41,6 +43,15 @@ def hazards(step: Step, instruction: Instruction, entry: Entry | None = None) ->
     if kind == "drain":
         return [ACCUMULATOR], [out]
     return [out], [step.output]
+
+
+def operands_read(step: Step, instruction: Instruction) -> tuple[Operand, ...]:
+    """The operands of the anchor whose slots a compute reads."""
+    if instruction.stage == "finish" and step.family in ("window", "reduction"):
+        return ()
+    if step.family == "rows" and instruction.stage != LAST:
+        return step.operands[:1]  # the parameters of a norm take part in the last pass alone
+    return step.operands
 
 
 def _part(parts: int, instruction: Instruction) -> int:

@@ -6,35 +6,46 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from npu_kit.graph.ir import DTYPE_BYTES, Entry, Graph
+from npu_kit.graph.ir import DTYPE_BYTES, Entry, Graph, Node
+from npu_kit.graph.ops import find_op, is_reshape
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan import tiling
 from npu_kit.plan.fusion import Group
-from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, TileLayout, aligned_operand, problem_of
+from npu_kit.plan.geometry import (
+    Contraction,
+    Elementwise,
+    Movement,
+    Problem,
+    Reduction,
+    Rows,
+    TileLayout,
+    Window,
+    aligned_operand,
+    problem_of,
+)
 from npu_kit.plan.ir import Axis, Operand, Slot, Step
 from npu_kit.plan.no_room import refuse_slots
 from npu_kit.plan.placement import SlotMemory
 
-ACTIVATIONS = ("relu", "clip", "sigmoid", "tanh", "gelu", "gelu_tanh", "softmax")
-
 
 def label(graph: Graph, nodes: tuple[int, ...]) -> str:
     """A step in the user's words: ``conv2d+add+relu (example_npu.conv2d_relu_fused#0)``."""
-    names = "+".join(graph.nodes[node].name if graph.nodes[node].is_kernel else "copy" for node in nodes)
+    names = "+".join("copy" if is_copied(graph.nodes[node]) else graph.nodes[node].name for node in nodes)
     composite = graph.nodes[nodes[0]].composite
     return f"{names} ({composite})" if composite else f"{names} (node {nodes[0]})"
+
+
+def is_copied(node: Node) -> bool:
+    """Whether a step of this node copies it: nothing computes an input, a constant or a reshape."""
+    return node.kind in ("input", "const") or is_reshape(node)
 
 
 def engine_of(graph: Graph, node_id: int, problem: Problem | None = None) -> str:
     """The engine that runs a node."""
     node = graph.nodes[node_id]
-    if not node.is_kernel:
-        return "dma"
-    if isinstance(problem, Contraction):
-        return "matrix" if node.name == "matmul" else "conv"
-    if node.name in ("max_pool2d", "avg_pool2d"):
-        return "pooling"
-    return "activation" if node.name in ACTIVATIONS else "vector"
+    if isinstance(problem, Window) and problem.w is not None:
+        return "vector"  # a depthwise convolution, lane by lane
+    return find_op(node.name).engine if node.is_kernel else "dma"
 
 
 def rebound(step: Step, graph: Graph, index: int, group: Group) -> Step:
@@ -154,9 +165,11 @@ class StepBuilder:
 
     def _tilings(self) -> Iterator[tuple[Axis, ...]]:
         problem = self.problem
-        if isinstance(problem, Softmax):
-            return tiling.softmax_axes(problem, self.spec)
-        if isinstance(problem, Elementwise):
+        if isinstance(problem, Rows):
+            return tiling.row_axes(problem, self.spec)
+        if isinstance(problem, Reduction):
+            return tiling.reduction_axes(problem, self.spec)
+        if isinstance(problem, Elementwise | Movement):
             return tiling.elementwise_axes(problem, self.spec)
         assert not isinstance(problem, Contraction)
         return tiling.window_axes(problem, self.spec)
@@ -166,7 +179,7 @@ class StepBuilder:
         problem = self.problem
         memory = SlotMemory(self.spec)
         for axes in self._tilings():
-            for with_panel in (True, False) if isinstance(problem, Softmax) else (False,):
+            for with_panel in (True, False) if isinstance(problem, Rows) else (False,):
                 step, memory = self._streamed_step(problem, axes, copies, with_panel)
                 if step is not None:
                     return step, memory
@@ -177,24 +190,23 @@ class StepBuilder:
     ) -> tuple[Step | None, SlotMemory]:
         layouts = problem.layouts(axes)
         memory = SlotMemory(self.spec)
-        parts = max(1, axes[-1].count) if with_panel else 1
-        # Only a softmax has chunks that a later pass reads again; a single chunk is its own panel.
-        panel = isinstance(problem, Softmax) and (with_panel or axes[-1].count <= 1)
-        names = [name for name in layouts if name != "out"]
-        operands = tuple(
-            self._operand(name, i, memory.add(name, "L1", layouts[name].nbytes, parts, copies), panel)
-            for i, name in enumerate(names)
-        )
-        if isinstance(problem, Softmax):
-            statistics = axes[1].tile * DTYPE_BYTES["float32"]
-            memory.add("maximum", "L1", statistics)
-            memory.add("sum", "L1", statistics)
-        return self._finish(axes, operands, layouts["out"], memory, copies)
+        # Only rows have chunks that a later pass reads again; a single chunk is its own panel.
+        panel = isinstance(problem, Rows) and (with_panel or axes[-1].count <= 1)
+        operands = []
+        for i, name in enumerate(name for name in layouts if name != "out"):
+            is_panel = panel and i == 0
+            parts = max(1, axes[-1].count) if is_panel else 1
+            slot = memory.add(name, "L1", layouts[name].nbytes, parts, copies)
+            operands.append(self._operand(name, i, slot, is_panel))
+        if isinstance(problem, Rows):
+            for statistic in problem.stages[:-1]:
+                memory.add(statistic, "L1", axes[1].tile * DTYPE_BYTES["float32"])
+        return self._finish(axes, tuple(operands), layouts["out"], memory, copies)
 
     def _operand(self, name: str, position: int, slot: Slot, is_panel: bool) -> Operand:
         anchor = self.group.nodes[0]
         node = self.graph.nodes[anchor]
-        entry = node.inputs[position] if node.is_kernel else Entry(anchor)
+        entry = Entry(anchor) if is_copied(node) else node.inputs[position]
         return Operand(name, entry, self.tiers[entry], slot, is_panel)
 
     def _finish(
@@ -237,7 +249,7 @@ class StepBuilder:
             operands=operands,
             epilogue_operands=tuple(epilogue),
             output=output,
-            output_tier=self.tiers[output] if graph.nodes[nodes[0]].is_kernel else "L3",
+            output_tier="L3" if is_copied(graph.nodes[nodes[0]]) else self.tiers[output],
             slots=tuple(memory.slots),
             dataflow=dataflow,
         )
@@ -245,6 +257,6 @@ class StepBuilder:
 
     @property
     def _family(self) -> str:
-        if not self.graph.nodes[self.group.nodes[0]].is_kernel:
+        if is_copied(self.graph.nodes[self.group.nodes[0]]):
             return "copy"
         return type(self.problem).__name__.lower()

@@ -8,6 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from npu_kit.graph.ir import Entry, Graph
+from npu_kit.graph.ops import is_reshape
 from npu_kit.plan.stripes import JOIN, VIEW
 
 Array = NDArray[Any]
@@ -20,7 +21,7 @@ def homes(graph: Graph) -> dict[Entry, Entry]:
     for i, node in enumerate(graph.nodes):
         if node.kind == JOIN:
             owner.update(dict.fromkeys(node.inputs, Entry(i)))
-        elif node.kind == VIEW:
+        elif node.kind == VIEW or is_reshape(node):
             owner[Entry(i)] = owner[node.inputs[0]]
     return owner
 
@@ -38,6 +39,14 @@ def place_views(graph: Graph, tensors: dict[Entry, Array]) -> None:
         if node.kind == VIEW:
             attrs: Mapping[str, Any] = node.attrs
             tensors[Entry(i)] = rows_of(tensors[node.inputs[0]], _axis(attrs), attrs["start"], attrs["stop"])
+        elif is_reshape(node):
+            tensors[Entry(i)] = tensors[node.inputs[0]].reshape(node.outputs[0].shape)
+
+
+def reshaped(graph: Graph) -> frozenset[Entry]:
+    """The entries that own memory which a reshape shows: their rows must stand side by side."""
+    owner = homes(graph)
+    return frozenset(owner[Entry(i)] for i, node in enumerate(graph.nodes) if is_reshape(node))
 
 
 def rows_of(array: Array, axis: int, start: int, stop: int) -> Array:

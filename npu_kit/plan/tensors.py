@@ -16,14 +16,14 @@ from npu_kit.plan.fusion import Group
 from npu_kit.plan.ir import Buffer, Reason
 from npu_kit.plan.no_room import refuse_tensor
 from npu_kit.plan.placement import FarMemory, TensorMemory
-from npu_kit.plan.steps import label
+from npu_kit.plan.steps import is_copied, label
 from npu_kit.plan.storage import homes
 from npu_kit.plan.windows import verify_windows
 
 
 def copied_heads(graph: Graph) -> tuple[Entry, ...]:
-    """Inputs and constants that the region returns: nothing computes them, so a step copies them."""
-    return tuple(dict.fromkeys(entry for entry in graph.heads if entry.node in graph.arg_nodes))
+    """What the region returns and nothing computes: inputs, constants and reshapes. A step copies each."""
+    return tuple(dict.fromkeys(entry for entry in graph.heads if is_copied(graph.nodes[entry.node])))
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,8 @@ class _Placer:
         for index, group in enumerate(groups):
             for entry in {self.owner[one] for node in group.nodes for one in graph.nodes[node].inputs}:
                 self.readers.setdefault(entry, []).append(index)
+        for index, entry in enumerate(copied_heads(graph), start=len(groups)):
+            self.readers.setdefault(self.owner[entry], []).append(index)
         shared = (home for entry, home in self.owner.items() if entry != home)
         self.in_pieces = set(shared)  # tensors that views and joins show parts of
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_kit.hw.spec import NpuSpec
-from npu_kit.plan.geometry import Contraction, Elementwise, Softmax, Window
+from npu_kit.plan.geometry import Contraction, Elementwise, Movement, Reduction, Rows, Window
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis
 
@@ -106,8 +106,8 @@ def window_axes(problem: Window, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
             yield tuple(Axis(name, extents[name], tile[name]) for name in tile)
 
 
-def elementwise_axes(problem: Elementwise, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
-    """Candidate tilings of an elementwise operation, the largest first: the last axes are taken whole.
+def elementwise_axes(problem: Elementwise | Movement, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
+    """Candidate tilings of a walk over the output, the largest first: the last axes are taken whole.
 
     An axis that is cut is cut into whole vectors where they lie along it, so that only its end leaves lanes idle.
     """
@@ -126,8 +126,33 @@ def elementwise_axes(problem: Elementwise, spec: NpuSpec) -> Iterator[tuple[Axis
         )
 
 
-def softmax_axes(problem: Softmax, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
-    """Candidate tilings of a softmax, the largest first; the columns never change, for the sake of the sum's order."""
+def reduction_chunks(problem: Reduction, spec: NpuSpec) -> dict[str, int]:
+    """How much of each reduced axis one tile takes: the last axes first, as many elements as the machine's columns."""
+    tile: dict[str, int] = {}
+    left = spec.tile.columns
+    for axis in reversed(problem.reduced):
+        tile[f"r{axis}"] = balanced(problem.x.shape[axis], max(1, left), 1)
+        left //= tile[f"r{axis}"]
+    return tile
+
+
+def reduction_axes(problem: Reduction, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
+    """Candidate tilings of a reduction, the largest first; only the kept axes change, for the sake of the sum's order.
+
+    The machine's columns go to the reduced axes, and as many results stand beside each other as the accumulator holds.
+    """
+    tile = reduction_chunks(problem, spec)
+    depth = math.prod(tile.values())
+    for limit in _halved(max(spec.tile.minimum, spec.tile.rows * spec.tile.columns // depth), spec.tile.minimum):
+        left = limit
+        for axis in reversed(problem.kept):
+            tile[f"d{axis}"] = max(1, min(problem.x.shape[axis], left))
+            left //= tile[f"d{axis}"]
+        yield tuple(Axis(name, extent, tile[name]) for name, extent in problem.extents.items())
+
+
+def row_axes(problem: Rows, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
+    """Candidate tilings of rows, the largest first; the columns never change, for the sake of the sum's order."""
     extents = problem.extents
     for rows in _halved(spec.tile.rows, spec.tile.minimum):
         tile = {"outer": 1, "inner": max(1, min(rows, extents["inner"])), "k": spec.tile.columns}

@@ -12,7 +12,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
 from npu_kit.plan.cost import CostModel
-from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Window, aligned_operand, problem_of
+from npu_kit.plan.geometry import (
+    Contraction,
+    Elementwise,
+    Movement,
+    Problem,
+    Reduction,
+    Rows,
+    Window,
+    aligned_operand,
+    problem_of,
+)
+from npu_kit.plan.geometry.movement import Piece
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis, Operand, Plan, Step
 from npu_kit.trace.counters import Counters
@@ -69,14 +80,34 @@ def operand_loads(problem: Problem, axes: tuple[Axis, ...], operand: Operand) ->
         return contraction_loads(problem, axes, operand.name, operand.is_panel)
     if isinstance(problem, Window):
         return _window_loads(problem, named, operand.name)
-    if isinstance(problem, Softmax):
-        passes = 1 if operand.is_panel else 3
-        return passes * math.prod(axis.count for axis in axes), passes * problem.type.nbytes
+    tiles = math.prod(axis.count for axis in axes)
+    if isinstance(problem, Reduction):
+        return tiles, problem.x.nbytes
+    if isinstance(problem, Movement):
+        return _piece_loads(problem.pieces[int(operand.name[1:])], axes)
+    if isinstance(problem, Rows) and operand.name in problem.parameters:
+        return tiles, named["outer"].extent * named["inner"].count * problem.parameters[operand.name].nbytes
+    if isinstance(problem, Rows):
+        passes = 1 if operand.is_panel else len(problem.stages)
+        return passes * tiles, passes * problem.type.nbytes
     along = problem.operands[int(operand.name[1:])]
     elements = math.prod(
         named[f"d{i}"].extent if axis >= 0 else named[f"d{i}"].count for i, axis in enumerate(along.along)
     )
-    return math.prod(axis.count for axis in axes), elements * DTYPE_BYTES[along.type.dtype]
+    return tiles, elements * DTYPE_BYTES[along.type.dtype]
+
+
+def _piece_loads(piece: Piece, axes: tuple[Axis, ...]) -> Loads:
+    """Each position that the piece fills is loaded once, or once a tile where it is broadcast."""
+    transfers = elements = 1
+    for i, axis in enumerate(axes):
+        if piece.positions(i):
+            tiles = (piece.stop[i] - 1) // axis.tile - piece.start[i] // axis.tile + 1
+            transfers *= tiles
+            elements *= piece.positions(i) if piece.along[i] >= 0 else tiles
+        else:
+            transfers = elements = 0
+    return transfers, elements * DTYPE_BYTES[piece.type.dtype]
 
 
 def contraction_loads(problem: Contraction, axes: tuple[Axis, ...], name: str, is_panel: bool) -> Loads:
@@ -113,8 +144,9 @@ def _sliding_sum(sliding: Sliding, out: Axis, kernel: Axis) -> tuple[int, int]:
     for i in range(out.count):
         for k in range(kernel.count):
             _, target = sliding.box(out.span(i), kernel.span(k), kernel.tile)
-            total += target.stop - target.start
-            pieces += target.stop > target.start
+            length = len(range(target.start, target.stop, target.step or 1))
+            total += length
+            pieces += length > 0
     return total, pieces
 
 
@@ -156,9 +188,11 @@ def epilogue_loads(graph: Graph, step: Step, problem: Problem) -> Iterator[tuple
 def _natural_axes(problem: Problem, axes: tuple[Axis, ...]) -> list[tuple[Axis, int | None]]:
     """Each loop axis over output tiles with the tensor axis it runs along, None for one the tile does not show."""
     named, shown = {axis.name: axis for axis in axes}, problem.layouts(axes)["out"].axes
-    if isinstance(problem, Elementwise):
+    if isinstance(problem, Elementwise | Movement):
         return [(axis, i) for i, axis in enumerate(axes)]
-    if isinstance(problem, Softmax):
+    if isinstance(problem, Reduction):
+        return [(named[f"d{axis}"], out) for axis, out in zip(problem.kept, problem.out_axes, strict=True)]
+    if isinstance(problem, Rows):
         pairs = [("inner", shown[0]), ("k", shown[1])]
         loose = ["outer"]
     elif isinstance(problem, Window):
@@ -184,8 +218,12 @@ def _compute(problem: Problem, step: Step, cost: CostModel, counters: Counters) 
             nbytes = spatial * taps * axis["c"].extent * DTYPE_BYTES[problem.w.dtype]
             counters.move("L1", "L0", nbytes, computes)
             counters.macs = problem.out.elements * taps
-    elif isinstance(problem, Softmax):
-        counters.move("L1", "L0", 3 * problem.type.nbytes, 3 * out_tiles(problem, step.axes))
+    elif isinstance(problem, Rows):
+        passes, tiles = len(problem.stages), out_tiles(problem, step.axes)
+        counters.move("L1", "L0", passes * problem.type.nbytes, passes * tiles)
+        for operand in step.operands[1:]:
+            transfers, nbytes = operand_loads(problem, step.axes, operand)
+            counters.move("L1", "L0", nbytes, transfers)
     else:
         for operand in step.operands:
             transfers, nbytes = operand_loads(problem, step.axes, operand)

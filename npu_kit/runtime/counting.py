@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
 from npu_kit.plan.cost import CostModel
-from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Window, aligned_operand
+from npu_kit.plan.geometry import Contraction, Elementwise, Movement, Problem, Reduction, Rows, Window, aligned_operand
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis, Step
 from npu_kit.plan.program import tile_indices
@@ -32,8 +32,13 @@ def count_step(graph: Graph, step: Step, problem: Problem, cost: CostModel) -> C
         _contraction(step, problem, cost, counters)
     elif isinstance(problem, Window):
         _window(step, problem, counters)
-    elif isinstance(problem, Softmax):
-        _softmax(step, problem, counters)
+    elif isinstance(problem, Reduction):
+        for ends in ((step.operands[0].tier, "L1"), ("L1", "L0")):
+            counters.move(*ends, problem.x.nbytes, math.prod(axis.count for axis in step.axes))
+    elif isinstance(problem, Movement):
+        _movement(step, problem, counters)
+    elif isinstance(problem, Rows):
+        _rows(step, problem, counters)
     else:
         for operand, aligned in zip(step.operands, problem.operands, strict=True):
             _aligned(aligned.along, aligned.type.nbytes, operand.tier, [axis.count for axis in step.axes], counters)
@@ -54,9 +59,12 @@ def count_step(graph: Graph, step: Step, problem: Problem, cost: CostModel) -> C
 def _pieces(problem: Problem, axes: tuple[Axis, ...]) -> list[int]:
     """Number of tiles along each axis of the output tensor."""
     count = {axis.name: axis.count for axis in axes}
-    if isinstance(problem, Elementwise):
+    if isinstance(problem, Elementwise | Movement):
         return [axis.count for axis in axes]
-    if isinstance(problem, Softmax):
+    if isinstance(problem, Reduction):
+        by_axis = {out: count[f"d{axis}"] for axis, out in zip(problem.kept, problem.out_axes, strict=True)}
+        return [by_axis.get(i, 1) for i in range(len(problem.out.shape))]
+    if isinstance(problem, Rows):
         shape = problem.type.shape
         by_axis = {problem.inner_axis: count["inner"], problem.axis: count["k"]}
         return [by_axis.get(i, size) for i, size in enumerate(shape)]
@@ -74,11 +82,30 @@ def _aligned(along: tuple[int, ...], nbytes: int, tier: str, pieces: list[int], 
         counters.move(*ends, nbytes * repeats, math.prod(pieces))
 
 
-def _softmax(step: Step, problem: Softmax, counters: Counters) -> None:
-    tiles = out_tiles(problem, step.axes)
-    passes = 1 if step.operands[0].is_panel else 3
-    counters.move(step.operands[0].tier, "L1", passes * problem.type.nbytes, passes * tiles)
-    counters.move("L1", "L0", 3 * problem.type.nbytes, 3 * tiles)
+def _movement(step: Step, problem: Movement, counters: Counters) -> None:
+    """Counted on the positions of the output, axis by axis: which tile each is in, and whose it is."""
+    for operand, piece in zip(step.operands, problem.pieces, strict=True):
+        boxes = elements = 1
+        for i, axis in enumerate(step.axes):
+            tiles = np.arange(axis.extent)[piece.start[i] : piece.stop[i]] // axis.tile
+            boxes *= len(np.unique(tiles))
+            elements *= len(tiles) if piece.along[i] >= 0 else len(np.unique(tiles))
+        nbytes = elements * DTYPE_BYTES[piece.type.dtype]
+        for ends in ((operand.tier, "L1"), ("L1", "L0")):
+            counters.move(*ends, nbytes, boxes)
+
+
+def _rows(step: Step, problem: Rows, counters: Counters) -> None:
+    tiles, passes = out_tiles(problem, step.axes), len(problem.stages)
+    x, *parameters = step.operands
+    loads = 1 if x.is_panel else passes
+    counters.move(x.tier, "L1", loads * problem.type.nbytes, loads * tiles)
+    counters.move("L1", "L0", passes * problem.type.nbytes, passes * tiles)
+    columns = step.axes[-1].count
+    for parameter in parameters:
+        again = tiles // columns if columns else 0
+        for ends in ((parameter.tier, "L1"), ("L1", "L0")):
+            counters.move(*ends, again * problem.parameters[parameter.name].nbytes, tiles)
 
 
 def _window(step: Step, problem: Window, counters: Counters) -> None:
@@ -170,8 +197,9 @@ def _products(*lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 def box_sums(sliding: Sliding, out: Axis, kernel: Axis) -> tuple[int, int]:
     """Real positions in all boxes along one axis, and the number of boxes with any, counted on a padded row of ones."""
     touched = (out.count * out.tile - 1) * sliding.stride + (sliding.kernel - 1) * sliding.dilation + 1
-    ones = np.zeros(max(touched, sliding.before + sliding.size), np.int64)
-    ones[sliding.before : sliding.before + sliding.size] = 1
+    places = np.arange(max(touched, sliding.before + sliding.size * sliding.upsample)) - sliding.before
+    is_data = (places >= 0) & (places % sliding.upsample == 0) & (places < sliding.size * sliding.upsample)
+    ones = is_data.astype(np.int64)
     total = boxes = 0
     for (i,), (k,) in ((i, k) for i in tile_indices((out,)) for k in tile_indices((kernel,))):
         (o0, o1), (k0, k1) = out.span(i), kernel.span(k)

@@ -14,19 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_kit.plan.cost import CostModel
-from npu_kit.plan.geometry import Contraction, Elementwise, Softmax, Window, spans_of
+from npu_kit.plan.geometry import Contraction, Elementwise, Movement, Reduction, Rows, Window, spans_of
+from npu_kit.plan.geometry.rows import LAST
 from npu_kit.plan.program import Instruction
 from npu_kit.runtime.arithmetic import apply_elementwise, to_declared
 from npu_kit.runtime.kernels import (
     Pair,
+    finish_reduction,
+    fold_reduction,
     multiply_accumulate,
     reduce_taps,
     sliding_windows,
-    softmax_maximum,
-    softmax_powers,
-    softmax_sum,
 )
-from npu_kit.runtime.slots import StepSlots, real
+from npu_kit.runtime.row_kernels import STARTS, gather, normalise
+from npu_kit.runtime.slots import StepSlots, keep, real
 
 Array = NDArray[Any]
 
@@ -45,9 +46,11 @@ class Work:
 def clear(slots: StepSlots) -> None:
     """Set the accumulator to what the anchor's reduction starts from."""
     slots.fresh("accumulator")
-    is_maximum = isinstance(slots.problem, Window) and slots.problem.is_maximum
+    starts_from_fill = isinstance(slots.problem, Reduction) or (
+        isinstance(slots.problem, Window) and slots.problem.is_maximum
+    )
     declared = slots.graph.nodes[slots.step.nodes[0]].outputs[0].dtype
-    slots.accumulator(declared)[...] = slots.layouts["x"].fill if is_maximum else 0
+    slots.accumulator(declared)[...] = slots.layouts["x"].fill if starts_from_fill else 0
 
 
 def compute(slots: StepSlots, instruction: Instruction, cost: CostModel) -> Work | None:
@@ -56,8 +59,12 @@ def compute(slots: StepSlots, instruction: Instruction, cost: CostModel) -> Work
         return _contraction(slots, slots.problem, instruction, cost)
     if isinstance(slots.problem, Window):
         return _window(slots, slots.problem, instruction, cost)
-    if isinstance(slots.problem, Softmax):
-        return _softmax(slots, slots.problem, instruction, cost)
+    if isinstance(slots.problem, Reduction):
+        return _reduction(slots, slots.problem, instruction, cost)
+    if isinstance(slots.problem, Rows):
+        return _rows(slots, slots.problem, instruction, cost)
+    if isinstance(slots.problem, Movement):
+        return _movement(slots, slots.problem, instruction, cost)
     return _elementwise(slots, slots.problem, instruction, cost)
 
 
@@ -171,7 +178,7 @@ def _window(slots: StepSlots, problem: Window, instruction: Instruction, cost: C
     y, x, c = box.lengths
     accumulator = slots.accumulator(problem.out.dtype)[:y, :x, :c]
     if instruction.stage == "finish":
-        if problem.operation == "avg_pool2d":
+        if problem.is_mean:
             rows, columns = problem.divisors()
             row, column = (box.index[problem.x_axes.index(letter)] for letter in "HW")
             with np.errstate(all="ignore"):
@@ -193,23 +200,52 @@ def _window(slots: StepSlots, problem: Window, instruction: Instruction, cost: C
     return Work(operations * windows.itemsize + weights.nbytes, 2, operations, cycles, accumulator.nbytes)
 
 
-def _softmax(slots: StepSlots, problem: Softmax, instruction: Instruction, cost: CostModel) -> Work:
+def _reduction(slots: StepSlots, problem: Reduction, instruction: Instruction, cost: CostModel) -> Work | None:
+    accumulator = slots.accumulator(problem.out.dtype)
+    if instruction.stage == "finish":
+        finish_reduction(accumulator, problem.operation, problem.count)
+        return None
+    x = slots.operand("x", slots.layouts["x"].shape, instruction)
+    fold_reduction(accumulator, x.reshape(*accumulator.shape, -1), problem.operation)
+    box = slots.box("x", instruction)
+    return Work(box.elements * x.itemsize, 1, 0, cost.lanes(slots.step.engine, box.lengths))
+
+
+def _rows(slots: StepSlots, problem: Rows, instruction: Instruction, cost: CostModel) -> Work:
     layout = slots.layouts["x"]
     x = slots.operand("x", layout.shape, instruction)
-    maximum = slots.view("maximum", layout.shape[:1], "float32")
-    total = slots.view("sum", layout.shape[:1], "float32")
-    if instruction.stage == "maximum":
-        if instruction.at[-1] == 0:
-            maximum[...], total[...] = -np.inf, 0
-        softmax_maximum(maximum, x)
-    elif instruction.stage == "sum":
-        softmax_sum(total, x, maximum)
-    else:
-        clear(slots)
-        with np.errstate(all="ignore"):
-            slots.accumulator(problem.type.dtype)[...] = softmax_powers(x, maximum) / total[:, None]
+    statistics = [slots.view(name, layout.shape[:1], "float32") for name in problem.stages[:-1]]
     rows, columns = slots.out_box(instruction).lengths
-    return Work(x[:rows, :columns].nbytes, 1, 0, cost.lanes(slots.step.engine, (rows, columns)))
+    cycles = cost.lanes(slots.step.engine, (rows, columns))
+    node = slots.graph.nodes[slots.step.nodes[0]]
+    nbytes = x[:rows, :columns].nbytes
+    if instruction.stage != LAST:
+        number = problem.stages.index(instruction.stage)
+        if instruction.at[-1] == 0:
+            statistics[number][...] = STARTS[instruction.stage]
+        gather(instruction.stage, statistics, x, columns, problem, node.attrs)
+        return Work(nbytes, 1, 0, cycles)
+    clear(slots)
+    parameters = [slots.operand(name, slots.layouts[name].shape, instruction) for name in problem.parameters]
+    slots.accumulator(problem.type.dtype)[...] = normalise(x, statistics, parameters, problem, node.attrs)
+    return Work(nbytes + sum(one[:, :columns].nbytes for one in parameters), 1 + len(parameters), 0, cycles)
+
+
+def _movement(slots: StepSlots, problem: Movement, instruction: Instruction, cost: CostModel) -> Work:
+    """Put what has been loaded of each operand in its place; the engine reads those that have something here."""
+    step = slots.step
+    slots.fresh("accumulator")
+    accumulator, out = slots.accumulator(problem.out.dtype), slots.out_box(instruction)
+    accumulator[real(out)] = problem.fill
+    nbytes = reads = 0
+    for operand, piece in zip(step.operands, problem.pieces, strict=True):
+        here = slots.box(operand.name, instruction)
+        if here.elements:
+            value = slots.loaded(operand.name, instruction)
+            sides = zip(here.target, out.target, piece.along, strict=True)
+            accumulator[keep(tuple(own if axis >= 0 else all_ for own, all_, axis in sides))] = value
+            nbytes, reads = nbytes + value.nbytes, reads + 1
+    return Work(nbytes, reads, 0, cost.lanes(step.engine, out.lengths))
 
 
 def _elementwise(slots: StepSlots, problem: Elementwise, instruction: Instruction, cost: CostModel) -> Work:
@@ -219,7 +255,7 @@ def _elementwise(slots: StepSlots, problem: Elementwise, instruction: Instructio
     box = slots.out_box(instruction)
     values = [slots.loaded(operand.name, instruction) for operand in step.operands]
     dtype = problem.out.dtype
-    result = apply_elementwise(node.name, node.attrs, values, dtype) if node.is_kernel else values[0]
+    result = values[0] if step.family == "copy" else apply_elementwise(node.name, node.attrs, values, dtype)
     slots.accumulator(dtype)[real(box)] = result
     return Work(sum(v.nbytes for v in values), len(values), 0, cost.lanes(step.engine, box.lengths))
 

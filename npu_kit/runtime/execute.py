@@ -17,8 +17,8 @@ from npu_kit.errors import ExecutionError, InputError
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.schedule import Timeline
-from npu_kit.plan.steps import label
-from npu_kit.plan.storage import place_views
+from npu_kit.plan.steps import is_copied, label
+from npu_kit.plan.storage import place_views, reshaped
 from npu_kit.runtime.fast import FastPlan
 from npu_kit.runtime.memory import OnChipMemory
 from npu_kit.runtime.record import RegionRun, active_traces
@@ -65,7 +65,7 @@ def execute(
     tensors = _tensors(graph, arguments if prepared is None else [*arguments, *prepared.constants])
     results = _outputs(graph, outputs)
     for entry, result in zip(graph.heads, results, strict=True):
-        if entry.node not in graph.arg_nodes:
+        if not is_copied(graph.nodes[entry.node]):
             tensors.setdefault(entry, result)
     recorded: tuple[tuple[Counters, ...], list[Row]] = ((), [])
     traces = active_traces()
@@ -148,8 +148,12 @@ def _outputs(graph: Graph, outputs: Sequence[Array] | None) -> list[Array]:
         return [np.empty(graph.type_of(entry).shape, graph.type_of(entry).dtype) for entry in graph.heads]
     if len(outputs) != len(graph.heads):
         raise InputError(f"region {graph.symbol[:80]} got {len(outputs)} outputs", f"it returns {len(graph.heads)}")
+    shown = reshaped(graph)
     for number, (entry, array) in enumerate(zip(graph.heads, outputs, strict=True)):
         _check(graph, entry, array, f"output {number}")
+        if entry in shown and not array.flags.c_contiguous:
+            why = "the region goes on with it in another shape, so its rows must stand side by side"
+            raise InputError(f"output {number} of region {graph.symbol[:80]}", why, "np.empty(shape, dtype)")
     return list(outputs)
 
 

@@ -21,7 +21,8 @@ from npu_kit.graph.ir import Entry
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.ir import Plan, Step
-from npu_kit.plan.storage import homes, place_views
+from npu_kit.plan.steps import is_copied
+from npu_kit.plan.storage import homes, place_views, reshaped
 from npu_kit.runtime.counting import count_step
 from npu_kit.runtime.fast_batches import batches, stack
 from npu_kit.runtime.fast_epilogue import Call
@@ -68,7 +69,8 @@ class FastPlan:
         # Arguments and results of little size are copied to and from arrays that stay.
         self._inputs = {*map(Entry, graph.inputs)}
         parameters = {*map(Entry, graph.constants)}
-        ends = (self._inputs | set(graph.heads)) - parameters
+        computed = {entry for entry in graph.heads if not is_copied(graph.nodes[entry.node])}
+        ends = (self._inputs | computed) - parameters
         is_little = sum(graph.type_of(entry).nbytes for entry in ends) <= COPIED_BYTES
         self._copied = ends if is_little else set[Entry]()
         # The tensors that have an array of their own: the first batch that writes each, and the last that uses it.
@@ -205,13 +207,16 @@ class FastPlan:
         types = {entry: graph.type_of(entry) for entry in self._copied & self._inputs}
         tensors = {entry: np.empty(kind.shape, kind.dtype) for entry, kind in types.items()}
         taken: dict[int, list[Array]] = {}
+        reshaped_entries = reshaped(graph)
         for first, batch in self._batches.items():
             outputs = dict.fromkeys(self._owner[self._plan.steps[index].output] for index in batch)
             new = [entry for entry in outputs if self._lives.get(entry, (-1, 0))[0] == first and entry not in tensors]
             if new:
                 kind = graph.type_of(new[0])
                 shape = (len(new) * kind.shape[0], *kind.shape[1:]) if len(new) > 1 else kind.shape
-                array = pool.take(shape, kind.dtype, self._runs[first].memory_order(tensors))
+                is_plain = not reshaped_entries.isdisjoint(new)
+                order = list(range(len(shape))) if is_plain else self._runs[first].memory_order(tensors)
+                array = pool.take(shape, kind.dtype, order)
                 tensors.update(zip(new, np.split(array, len(new)) if len(new) > 1 else [array], strict=True))
                 taken.setdefault(max(self._lives[entry][1] for entry in new), []).append(array)
             for array in taken.pop(first, ()):

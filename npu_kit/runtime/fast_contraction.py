@@ -91,6 +91,9 @@ class FastContraction:
         problem = self._problem
         count = problem.w_axes.count("B")
         filters = arrange(w, order_of(problem.w_axes, "HWIO"))
+        if problem.is_transposed:
+            grouped = filters[::-1, ::-1].reshape(*filters.shape[:2], problem.groups, problem.depth, -1)
+            filters = np.moveaxis(grouped, 2, 3).reshape(*filters.shape[:2], problem.depth, -1)
         if problem.is_weight_shared:
             filters = filters.reshape(1, *filters.shape[count:])
         else:
@@ -131,7 +134,7 @@ class FastContraction:
             which = int(np.ravel_multi_index([one.start for one in batch], self._problem.batch_shape))
         patches = Patches(self._shapes, block.tiles, scratch.arrays(self._shapes.of(block.tiles)))
         data = images[block.source]
-        yield from patches.load(data.reshape(math.prod(data.shape[:-3]), *data.shape[-3:]), block.target)
+        yield from patches.load(data.reshape(block.tiles[0], *data.shape[-3:]), block.target)
         yield from patches.clear_unused_rows()
         yield from self._sum(patches, weights[which])
         yield from patches.unpack(patches.sums if self._dtype == self._out_dtype else patches.total)

@@ -15,7 +15,7 @@ import numpy as np
 
 from npu_kit.graph.ir import Entry, Graph, Node
 from npu_kit.graph.shapes import FLOATS
-from npu_kit.plan.geometry import Contraction, Problem, Softmax, Window, aligned_operand
+from npu_kit.plan.geometry import Contraction, Problem, Window, aligned_operand
 from npu_kit.plan.ir import Step
 from npu_kit.runtime.arithmetic import Array, apply_elementwise, compute_dtype, to_declared
 
@@ -32,7 +32,7 @@ def working_order(problem: Problem) -> WorkingOrder:
         return order_of(problem.out_axes, "HWC")
     if isinstance(problem, Window):
         return tuple(problem.x_axes.index(letter) for letter in "NHWC")
-    return tuple(range(len((problem.type if isinstance(problem, Softmax) else problem.out).shape)))
+    return tuple(range(len(problem.out.shape)))
 
 
 def order_of(axes: str, letters: str) -> WorkingOrder:

@@ -99,10 +99,11 @@ class Patches:
         full = c.extent // c.tile  # chunks; one more is ragged
         chunked = data[..., : full * c.tile].reshape(*data.shape[:4], full, c.tile).transpose(4, 3, 0, 1, 2, 5)
         is_covered = all(at.stop - at.start == size for at, size in zip(target, shapes.piece(self._tiles), strict=True))
-        if shapes.kernel == (1, 1) and is_covered and full == c.count:
+        is_spread = shapes.problem.is_transposed
+        if shapes.kernel == (1, 1) and is_covered and full == c.count and not is_spread:
             self._windows = self._split(chunked[..., None, None, :])  # each pixel is its own window
             return
-        if full < c.count:
+        if full < c.count or is_spread:
             yield partial(self._image.fill, 0)
         else:
             yield from fill_border(self._image, (slice(None), slice(None), slice(None), *target), 0)

@@ -10,14 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_kit.graph.ir import Entry, Node
-from npu_kit.plan.geometry import Contraction, Elementwise, Softmax, Window, problem_of
+from npu_kit.plan.geometry import Contraction, Elementwise, Movement, Reduction, Rows, Window, problem_of
 from npu_kit.plan.ir import Plan, Step
+from npu_kit.plan.program import tile_indices
+from npu_kit.plan.steps import is_copied
 from npu_kit.runtime.arithmetic import apply_elementwise, compute_dtype
 from npu_kit.runtime.fast_batches import repeated
 from npu_kit.runtime.fast_contraction import FastContraction
 from npu_kit.runtime.fast_epilogue import BoundEpilogue, Call, Epilogue, working_order
 from npu_kit.runtime.fast_window import FastWindow
-from npu_kit.runtime.kernels import softmax_maximum, softmax_powers, softmax_sum
+from npu_kit.runtime.kernels import finish_reduction, fold_reduction
+from npu_kit.runtime.row_kernels import STARTS, gather, normalise
+from npu_kit.runtime.slots import keep
 from npu_kit.runtime.workspace import Scratch
 
 Array = NDArray[Any]
@@ -66,15 +70,19 @@ class FastStep:
         inputs = [tensors[operand.entry] for operand in self._step.operands]
         calls: list[list[Call]] = [[] for _ in lanes]
         blocked, problem = self._blocked, self._problem
+        node = self._graph.nodes[self._step.nodes[0]]
         if blocked is not None and blocked.blocks:
             images, weights = blocked.images(inputs[0]), self._weights(blocked, inputs[1:])
             for number, block in enumerate(blocked.blocks):
                 lane = number * len(lanes) // len(blocked.blocks) if len(blocked.blocks) >= len(lanes) else 0
                 calls[lane] += blocked.bind(block, images, weights, epilogue, lanes[lane])
-        elif isinstance(problem, Softmax):
-            calls[0].append(partial(_whole, epilogue, partial(_softmax, self._step, problem, inputs[0])))
+        elif isinstance(problem, Reduction):
+            calls[0].append(partial(_whole, epilogue, partial(_reduction, self._step, problem, inputs[0])))
+        elif isinstance(problem, Movement):
+            calls[0].append(partial(_whole, epilogue, partial(_movement, problem, inputs)))
+        elif isinstance(problem, Rows):
+            calls[0].append(partial(_whole, epilogue, partial(_rows, self._step, problem, node, inputs)))
         elif isinstance(problem, Elementwise):
-            node = self._graph.nodes[self._step.nodes[0]]
             calls[0].append(partial(_whole, epilogue, partial(_elementwise, node, problem, inputs)))
         else:  # nothing to sum, or nothing to compute
             zeros = partial(np.zeros, epilogue.output.shape, compute_dtype(problem.out.dtype))
@@ -96,7 +104,7 @@ def _whole(epilogue: BoundEpilogue, compute: Callable[[], Array]) -> None:
 
 
 def _elementwise(node: Node, problem: Elementwise, inputs: Sequence[Array]) -> Array:
-    if not node.is_kernel:
+    if is_copied(node):
         return inputs[0]
     if 0 in problem.out.shape:
         return np.empty(problem.out.shape, problem.out.dtype)
@@ -108,19 +116,54 @@ def _elementwise(node: Node, problem: Elementwise, inputs: Sequence[Array]) -> A
     return value if value.shape == problem.out.shape else np.broadcast_to(value, problem.out.shape).copy()
 
 
-def _softmax(step: Step, problem: Softmax, x: Array) -> Array:
-    """Rows stay apart; the columns are padded to whole tiles and summed tile by tile, as in step mode."""
+def _movement(problem: Movement, inputs: Sequence[Array]) -> Array:
+    value = np.full(problem.out.shape, problem.fill, problem.out.dtype)
+    for array, piece in zip(inputs, problem.pieces, strict=True):
+        whole = piece.box([(0, size) for size in problem.out.shape])
+        if not whole.elements:
+            continue
+        shown = [axis for axis in piece.along if axis >= 0]
+        order = [axis for axis in range(array.ndim) if axis not in shown] + shown
+        some = array[keep(whole.index)].transpose(order).reshape(whole.lengths)
+        sides = zip(whole.target, piece.along, strict=True)
+        value[tuple(place if axis >= 0 else slice(None) for place, axis in sides)] = some
+    return value
+
+
+def _rows(step: Step, problem: Rows, node: Node, inputs: Sequence[Array]) -> Array:
+    """Rows stay apart; the columns are padded to whole tiles and taken tile by tile, as in step mode."""
     columns = step.axes[-1]
-    moved = np.moveaxis(x, problem.axis, -1)
+    moved = np.moveaxis(inputs[0], problem.axis, -1)
     rows = moved.size // max(1, columns.extent)
-    packed = np.full((rows, columns.count * columns.tile), -np.inf, x.dtype)
-    packed[:, : columns.extent] = moved.reshape(rows, columns.extent)
-    maximum, total = np.full(rows, -np.inf, np.float32), np.zeros(rows, np.float32)
-    chunks = packed.reshape(rows, columns.count, columns.tile)
-    for part in range(columns.count):
-        softmax_maximum(maximum, chunks[:, part])
-    for part in range(columns.count):
-        softmax_sum(total, chunks[:, part], maximum)
-    with np.errstate(all="ignore"):
-        value = softmax_powers(packed, maximum) / total[:, None]
-    return np.moveaxis(value[:, : columns.extent].reshape(moved.shape), -1, problem.axis)
+    packed = np.full((columns.count, rows, columns.tile), problem.fill, moved.dtype)
+    places = [slice(*columns.span(part)) for part in range(columns.count)]
+    for tile, place in zip(packed, places, strict=True):
+        tile[:, : place.stop - place.start] = moved[..., place].reshape(rows, -1)
+    statistics = [np.full(rows, STARTS[name], np.float32) for name in problem.stages[:-1]]
+    for stage in problem.stages[:-1]:
+        for tile, place in zip(packed, places, strict=True):
+            gather(stage, statistics, tile, place.stop - place.start, problem, node.attrs)
+    value = np.empty((rows, columns.extent), np.float32)
+    for tile, place in zip(packed, places, strict=True):
+        parameters = [one[None, place] for one in inputs[1:]]
+        some = tile[:, : place.stop - place.start]
+        value[:, place] = normalise(some, statistics, parameters, problem, node.attrs)
+    return np.moveaxis(value.reshape(moved.shape), -1, problem.axis)
+
+
+def _reduction(step: Step, problem: Reduction, x: Array) -> Array:
+    """The reduced axes are padded to whole tiles and folded tile by tile, as in step mode."""
+    axes = [axis for axis in step.axes if axis.name in problem.reduction]
+    moved = x.transpose(*problem.kept, *problem.reduced)
+    kept = moved.shape[: len(problem.kept)]
+    all_kept = (slice(None),) * len(kept)
+    total = np.full(kept, problem.start, compute_dtype(problem.out.dtype))
+    if total.size:
+        for index in tile_indices(tuple(axes)):
+            spans = tuple(slice(*axis.span(i)) for axis, i in zip(axes, index, strict=True))
+            here = tuple(slice(0, span.stop - span.start) for span in spans)
+            tile = np.full(kept + tuple(axis.tile for axis in axes), problem.start, x.dtype)
+            tile[all_kept + here] = moved[all_kept + spans]
+            fold_reduction(total, tile.reshape(*kept, -1), problem.operation)
+    finish_reduction(total, problem.operation, problem.count)
+    return total.reshape(problem.out.shape)

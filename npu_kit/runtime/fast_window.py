@@ -106,7 +106,7 @@ class FastWindow:
             else:
                 yield partial(np.multiply, tap, weights[kh, kw], product)
                 yield partial(np.add, sums, product, sums)
-        if self._problem.operation == "avg_pool2d":
+        if self._problem.is_mean:
             by_row, by_column = self._problem.divisors()
             divisors = np.outer(by_row[slice(*block.rows)], by_column)[:, :, None]
             yield partial(np.divide, sums, np.maximum(divisors, 1).astype(np.float32), sums)

@@ -63,18 +63,21 @@ def reduce_taps(accumulator: Array, windows: Array, weights: Array | None, is_ma
                 accumulator += tap
 
 
-def softmax_maximum(maximum: Array, x: Array) -> None:
-    """Raise the running maximum (.., M) to the largest of each row of x (.., M, K)."""
+def fold_reduction(accumulator: Array, x: Array, operation: str) -> None:
+    """Fold the last axis of x (.., K), one run of memory, into the accumulator (..)."""
     with np.errstate(all="ignore"):
-        np.maximum(maximum, x.astype(np.float32).max(axis=-1), out=maximum)
+        if operation in ("sum", "mean"):
+            accumulator += x.astype(accumulator.dtype).sum(axis=-1, dtype=accumulator.dtype)
+        elif operation == "max":
+            np.maximum(accumulator, x.max(axis=-1), out=accumulator)
+        else:
+            np.minimum(accumulator, x.min(axis=-1), out=accumulator)
 
 
-def softmax_sum(total: Array, x: Array, maximum: Array) -> None:
-    """Add the exponentials of each row of x (.., M, K), less its maximum, to the running sum (.., M)."""
-    total += softmax_powers(x, maximum).sum(axis=-1)
-
-
-def softmax_powers(x: Array, maximum: Array) -> Array:
-    """``exp(x - maximum)`` of x (.., M, K) in float32."""
+def finish_reduction(accumulator: Array, operation: str, count: int) -> None:
+    """What follows the last chunk: a mean is divided by its ``count``; an extremum of zeros is 0.0, never -0.0."""
     with np.errstate(all="ignore"):
-        return np.exp(x.astype(np.float32) - maximum[..., None])
+        if operation == "mean":
+            accumulator /= accumulator.dtype.type(count)
+        elif operation != "sum":
+            accumulator += accumulator.dtype.type(0)

@@ -14,7 +14,7 @@ import numpy as np
 
 from npu_kit.errors import InputError
 from npu_kit.graph.ir import Entry, Graph, Node
-from npu_kit.graph.ops import family_of
+from npu_kit.graph.ops import family_of, find_op
 from npu_kit.graph.shapes import FLOATS, integer_range, permutation, spatial_letters, window_extent
 from npu_kit.runtime.arithmetic import Array, apply_elementwise, compute_dtype, to_declared
 
@@ -60,7 +60,7 @@ def run_node(node: Node, inputs: Sequence[Array]) -> Array:
 
 def ready_operands(node: Node, inputs: Sequence[Array]) -> list[Array]:
     """The inputs of an element-wise node, in shapes that broadcast: per-axis parameters stand on their axis."""
-    if node.name not in ("batch_norm", "quantize", "dequantize"):
+    if not find_op(node.name).parameters_on_axis:
         return list(inputs)
     x, *parameters = inputs
     axis: Any = node.attrs["axis"]
@@ -88,6 +88,26 @@ def _conv(node: Node, inputs: Sequence[Array]) -> Array:
     for tap, window in _windows(_pad(x, attrs, 0), taps, out_sizes, attrs, 0):
         out += np.matmul(w[tap], window.reshape(batch, groups, x.shape[1] // groups, out.shape[-1]))
     return np.asarray(out.reshape(out_shape).transpose(permutation("NC" + letters, layout)))
+
+
+def _transposed_conv(node: Node, inputs: Sequence[Array]) -> Array:
+    """Each tap of the filter puts one matrix product over the channels into the result, strides apart."""
+    attrs: Any = node.attrs
+    compute = compute_dtype(node.outputs[0].dtype)
+    x, w = (array.astype(compute) for array in inputs)  # NCHW and IOHW
+    groups, (sy, sx), (dy, dx) = attrs["groups"], attrs["strides"], attrs["dilation"]
+    batch, _, height, width = x.shape
+    top, left, bottom, right = attrs["padding"]
+    rows, columns = node.outputs[0].shape[2:]
+    out = np.zeros((batch, groups, w.shape[1], rows + top + bottom, columns + left + right), compute)
+    x = x.reshape(batch, groups, -1, height * width)
+    w = w.reshape(groups, -1, *w.shape[1:])
+    for kh, kw in np.ndindex(w.shape[-2:]):
+        product = np.matmul(w[..., kh, kw].transpose(0, 2, 1), x).reshape(*out.shape[:3], height, width)
+        out[..., kh * dy : kh * dy + (height - 1) * sy + 1 : sy, kw * dx : kw * dx + (width - 1) * sx + 1 : sx] += (
+            product
+        )
+    return np.asarray(out[..., top : top + rows, left : left + columns].reshape(node.outputs[0].shape))
 
 
 def _max_pool2d(node: Node, inputs: Sequence[Array]) -> Array:
@@ -118,6 +138,15 @@ def _avg_pool2d(node: Node, inputs: Sequence[Array]) -> Array:
     return np.asarray((total / np.maximum(count, 1)).transpose(permutation("NCHW", attrs["layout"])))
 
 
+def _adaptive_avg_pool2d(node: Node, inputs: Sequence[Array]) -> Array:
+    """Windows of one size, side by side: the verified graph has no others."""
+    layout: Any = node.attrs["layout"]
+    x = inputs[0].astype(np.float32).transpose(permutation(layout, "NCHW"))
+    batch, channels, rows, columns = (node.outputs[0].shape[axis] for axis in permutation(layout, "NCHW"))
+    windows = x.reshape(batch, channels, rows, x.shape[2] // rows, columns, x.shape[3] // columns)
+    return np.asarray(windows.mean((3, 5)).transpose(permutation("NCHW", layout)))
+
+
 def _softmax(node: Node, inputs: Sequence[Array]) -> Array:
     axis: Any = node.attrs["axis"]
     x = inputs[0].astype(np.float32)
@@ -125,6 +154,65 @@ def _softmax(node: Node, inputs: Sequence[Array]) -> Array:
         return x
     powers = np.exp(x - x.max(axis, keepdims=True))
     return np.asarray(powers / powers.sum(axis, keepdims=True))
+
+
+def _log_softmax(node: Node, inputs: Sequence[Array]) -> Array:
+    axis: Any = node.attrs["axis"]
+    x = inputs[0].astype(np.float32)
+    shifted = x - x.max(axis, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis, keepdims=True)))
+
+
+def _norm(node: Node, inputs: Sequence[Array]) -> Array:
+    """layer_norm, and rms_norm, which takes the mean for 0."""
+    attrs: Any = node.attrs
+    x, *parameters = (array.astype(np.float32) for array in inputs)
+    x = np.moveaxis(x, attrs["axis"], -1)
+    if node.name == "layer_norm":
+        x = x - x.mean(-1, keepdims=True)
+    x = x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(attrs["epsilon"]))
+    if attrs.get("scale", True):
+        x = x * parameters[0]
+    if attrs.get("center", True) and len(parameters) > 1:
+        x = x + parameters[1]
+    return np.moveaxis(x, -1, attrs["axis"])
+
+
+def _reduction(node: Node, inputs: Sequence[Array]) -> Array:
+    attrs: Any = node.attrs
+    x = inputs[0].astype(compute_dtype(node.outputs[0].dtype))
+    reduce: Any = getattr(np, node.name)
+    more = {"dtype": x.dtype} if node.name == "sum" else {}
+    return np.asarray(reduce(x, attrs["axis"], keepdims=attrs["keepdims"], **more))
+
+
+def _reshape(node: Node, inputs: Sequence[Array]) -> Array:
+    return inputs[0].reshape(node.outputs[0].shape)
+
+
+def _permute_dims(node: Node, inputs: Sequence[Array]) -> Array:
+    axes: Any = node.attrs["axes"]
+    return np.asarray(inputs[0].transpose(axes))
+
+
+def _broadcast_to(node: Node, inputs: Sequence[Array]) -> Array:
+    return np.broadcast_to(inputs[0], node.outputs[0].shape)
+
+
+def _strided_slice(node: Node, inputs: Sequence[Array]) -> Array:
+    attrs: Any = node.attrs
+    return np.asarray(inputs[0][tuple(map(slice, attrs["begin"], attrs["end"], attrs["strides"]))])
+
+
+def _pad_around(node: Node, inputs: Sequence[Array]) -> Array:
+    attrs: Any = node.attrs
+    widths = list(zip(attrs["pad_width"][::2], attrs["pad_width"][1::2], strict=True))
+    return np.pad(inputs[0], widths, constant_values=attrs["pad_value"]) if widths else inputs[0]
+
+
+def _concat(node: Node, inputs: Sequence[Array]) -> Array:
+    axis: Any = node.attrs["axis"]
+    return np.concatenate(inputs, axis)
 
 
 def _pad(x: Array, attrs: Any, value: Any) -> Array:
@@ -155,7 +243,22 @@ _FUNCTIONS: dict[str, Callable[[Node, Sequence[Array]], Array]] = {
     "matmul": _matmul,
     "conv1d": _conv,
     "conv2d": _conv,
+    "conv2d_transpose": _transposed_conv,
     "max_pool2d": _max_pool2d,
     "avg_pool2d": _avg_pool2d,
+    "adaptive_avg_pool2d": _adaptive_avg_pool2d,
     "softmax": _softmax,
+    "log_softmax": _log_softmax,
+    "layer_norm": _norm,
+    "rms_norm": _norm,
+    "reshape": _reshape,
+    "permute_dims": _permute_dims,
+    "broadcast_to": _broadcast_to,
+    "strided_slice": _strided_slice,
+    "pad": _pad_around,
+    "concat": _concat,
+    "sum": _reduction,
+    "mean": _reduction,
+    "max": _reduction,
+    "min": _reduction,
 }

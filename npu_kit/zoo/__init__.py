@@ -45,7 +45,7 @@ MODELS: Mapping[str, Sample] = MappingProxyType(
         "resnet18_stem": Sample("the first layers of ResNet-18, at 3x224x224", blocks.resnet18_stem),
         "quantized_matmul": Sample("quantize, int8 matmul into int32, dequantize", quantized.quantized_matmul),
         "quantized_conv": Sample("dequantize, conv, relu, quantize, as ONNX writes it", quantized.quantized_conv),
-        "exp_between": Sample("exp between two matmuls: the host in the middle", on_host.exp_between),
+        "sin_between": Sample("sin between two matmuls: the host in the middle", on_host.sin_between),
         "float64_matmul": Sample("matmul and relu in float64: refused for its dtype", on_host.float64_matmul),
         "shared_conv": Sample("a conv that feeds two operations: not fused with either", on_host.shared_conv),
         "digits": Sample("handwritten digits: a trained classifier, 99.2 % on held-out images", digits_model),

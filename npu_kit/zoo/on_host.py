@@ -10,15 +10,15 @@ from tvm.relax import op
 from npu_kit.zoo.main_function import Emit, build_main, tensor, weight
 
 
-def exp_between(size: int = 40) -> Any:
-    """``exp(x @ a) @ b``: no pattern has exp, so the host computes it between two regions."""
+def sin_between(size: int = 40) -> Any:
+    """``sin(x @ a) @ b``: no pattern has sin, so the host computes it between two regions."""
     random = np.random.RandomState(9)
     x = tensor("x", (size, size))
     a, b = (weight(random, size, size, fan_in=size) for _ in range(2))
 
     def body(emit: Emit) -> Any:
         before = emit(op.matmul(x, a), "before")
-        between = emit(op.exp(before), "between")
+        between = emit(op.sin(before), "between")
         return op.matmul(between, b)
 
     return build_main([x], body)

@@ -126,7 +126,7 @@ def tiled(load=load, clear_tile=True, clear_chunk=False, far_sum=False):
 
 
 WRONG_ANSWERS = [
-    ("start.host_operator", "relax.add", "'relax.add' is not it. Hint"),
+    ("start.free_operator", "relax.add", "'relax.add' is not it. Hint"),
     ("start.image_bytes", 256, "too small"),
     ("start.digits_change", True, "True is not it. Hint"),
     ("start.host_reasons", lambda report: {call.name: call.reason for call in report}, "is too much"),

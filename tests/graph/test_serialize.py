@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import math
 import random
 from typing import Any
 
@@ -33,6 +34,9 @@ def draw_attribute(draw: Any, definition: AttrDef) -> Any:
         return draw(st.tuples(*[st.integers(low, low + 2)] * definition.length))
     if definition.kind in ("int", "axis"):
         return draw(st.integers(low, low + 2))
+    if definition.kind in ("axes", "order", "sizes"):
+        axes = draw(st.permutations(range(3)))
+        return tuple(sorted(axes[: draw(st.integers(0, 3))])) if definition.kind == "axes" else tuple(axes)
     if definition.kind == "float":
         return float(draw(st.integers(0, 6)))
     return draw(st.booleans()) if definition.kind == "bool" else draw(st.sampled_from(definition.choices))
@@ -50,6 +54,26 @@ def draw_operands(draw: Any, op: OpDef, attrs: dict[str, Any]) -> list[TensorTyp
         data = in_layout((1, 2 * attrs["groups"], *sizes), "NC" + letters, attrs["data_layout"])
         weights = in_layout((attrs["groups"], 2, *taps), "OI" + letters, attrs["kernel_layout"])
         return [TensorType(data, dtype), TensorType(weights, dtype)]
+    if op.name == "conv2d_transpose":
+        weights = TensorType((2 * attrs["groups"], 2, 3, 3), dtype)
+        attrs["output_padding"] = (0, 0)
+        return [TensorType((1, 2 * attrs["groups"], 7, 7), dtype), weights]
+    if op.name == "adaptive_avg_pool2d":
+        attrs["output_size"] = draw(st.sampled_from([(), (1,), (2, 4)]))
+        return [TensorType(in_layout((1, 2, 4, 4), "NCHW", attrs["layout"]), dtype)]
+    if op.family in ("movement", "reshape", "reduction"):
+        shape = tuple(size + 1 for size in shape)
+        fitting: dict[str, Any] = {
+            "newshape": (2, *shape) if op.name == "broadcast_to" else (math.prod(shape),),
+            "begin": (0, 0, 0),
+            "end": shape,
+            "strides": (1, 1, 1),
+            "pad_width": (0, 1, 2, 0, 0, 3),
+        }
+        attrs |= {key: value for key, value in fitting.items() if key in attrs}
+        return [TensorType(shape, dtype)] * (draw(st.integers(1, 3)) if op.is_variadic else 1)
+    if op.family == "rows" or op.name == "prelu":
+        return [TensorType(shape, dtype), *[TensorType((shape[attrs["axis"]],), dtype)] * (op.arity - 1)]
     if op.family == "window":
         return [TensorType(in_layout((1, 2, 7, 7), "NCHW", attrs["layout"]), dtype)]
     if op.name == "batch_norm":

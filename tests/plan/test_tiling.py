@@ -61,7 +61,17 @@ def check_elementwise(step: Step, spec: NpuSpec) -> None:
         assert elements >= min(spec.tile.minimum, last.extent)
 
 
-def check_softmax(step: Step, spec: NpuSpec) -> None:
+def check_reduction(step: Step, spec: NpuSpec) -> None:
+    kept = [axis for axis in step.axes if axis.name.startswith("d")]
+    reduced = [axis for axis in step.axes if axis.name.startswith("r")]
+    assert math.prod(axis.tile for axis in reduced) <= spec.tile.columns
+    results = math.prod(axis.tile for axis in kept)
+    assert results <= spec.tile.rows * spec.tile.columns
+    if kept:
+        assert results >= min(spec.tile.minimum, kept[-1].extent)
+
+
+def check_rows_of_columns(step: Step, spec: NpuSpec) -> None:
     assert step.axis("k").tile == spec.tile.columns
     inner = step.axis("inner")
     assert min(spec.tile.minimum, inner.extent) <= inner.tile <= spec.tile.rows
@@ -71,7 +81,9 @@ CHECKS = {
     "contraction": check_contraction,
     "window": check_window,
     "elementwise": check_elementwise,
-    "softmax": check_softmax,
+    "reduction": check_reduction,
+    "movement": check_elementwise,
+    "rows": check_rows_of_columns,
     "copy": check_elementwise,
 }
 

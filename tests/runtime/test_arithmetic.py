@@ -33,6 +33,8 @@ ATTRS: dict[str, dict[str, Any]] = {
     "batch_norm": {"axis": 1, "epsilon": 1e-5, "center": True, "scale": True},
     "quantize": {"axis": 1},
     "dequantize": {"axis": 1},
+    "leaky_relu": {"alpha": 0.2},
+    "prelu": {"axis": 1},
 }
 
 

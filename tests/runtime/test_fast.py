@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graphs import GraphBuilder, conv_relu_pool, first_layer_of_resnet18, matmul_chain, random_arrays, regions
+from graphs import (
+    GraphBuilder,
+    conv_relu_pool,
+    first_layer_of_resnet18,
+    matmul_chain,
+    movements,
+    norms,
+    random_arrays,
+    reductions,
+    regions,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,7 +69,7 @@ def bits(arrays: Any) -> list[bytes]:
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 
-@given(regions(), st.integers(1, 2))
+@given(st.one_of(regions(), movements(), reductions(), norms()), st.integers(1, 2))
 def test_a_prepared_plan_runs_again_on_other_arrays(graph: Graph, threads: int) -> None:
     plan = make_plan(graph, SPEC)
     prepared = FastPlan(plan, threads=threads)

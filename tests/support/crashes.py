@@ -161,7 +161,7 @@ def a_damaged_graph() -> Any:
 
 def threads_that_share_a_model() -> Any:
     x = np.arange(-32, 32, dtype="float32")
-    model = npu_kit.compile(module_of(lambda a: op.nn.relu(op.exp(op.nn.relu(a))), x))
+    model = npu_kit.compile(module_of(lambda a: op.nn.relu(op.sin(op.nn.relu(a))), x))
     wrong: list[int] = []
 
     def work(number: int) -> None:

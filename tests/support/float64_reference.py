@@ -285,6 +285,7 @@ RULES: Mapping[str, Rule] = {
     "negative": _monotonic(lambda step, x: -x),
     "sigmoid": _smooth(lambda x: 1 / (1 + np.exp(-x)), 0.25, lambda x, y: y * (1 + np.abs(x))),
     "tanh": _smooth(np.tanh, 1, lambda x, y: np.abs(y)),
+    "sin": _smooth(np.sin, 1, lambda x, y: np.abs(x)),
     "gelu": _smooth(_gelu, 1.13, lambda x, y: np.abs(x)),
     "gelu_tanh": _smooth(_gelu_tanh, 1.13, lambda x, y: np.abs(x)),
     "softmax": _softmax,

@@ -160,6 +160,35 @@ def convolutions(draw: st.DrawFn) -> Graph:
 
 
 @st.composite
+def transposed_convolutions(draw: st.DrawFn) -> Graph:
+    """conv2d_transpose: groups, strides, dilation, asymmetric padding beyond the kernel, output padding, dtypes."""
+    groups, depth, filters = draw(st.sampled_from([1, 1, 2, 3])), draw(_size(20)), draw(_size(20))
+    kernel, strides, dilation = ([draw(_size(4 - i)) for _ in range(2)] for i in range(3))
+    size = [draw(_size(9)) for _ in range(2)]
+    window = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+    most = [((n - 1) * s + k - 1) // 2 for n, s, k in zip(size, strides, window, strict=True)]
+    padding = [draw(st.integers(0, min(4, most[i % 2]))) for i in range(4)]
+    dtype, out = draw(st.sampled_from([("float32", None), ("float32", None), ("float16", None), ("int8", "int32")]))
+    b = GraphBuilder()
+    x = b.input((draw(_size(2)), depth * groups, *size), dtype)
+    value = b.op(
+        "conv2d_transpose",
+        x,
+        b.input((depth * groups, filters, *kernel), dtype),
+        out_dtype=out,
+        composite="up#0",
+        strides=strides,
+        padding=padding,
+        output_padding=[draw(st.integers(0, s - 1)) for s in strides],
+        dilation=dilation,
+        groups=groups,
+    )
+    if draw(st.booleans()):
+        b.op("relu", value, composite="up#0")
+    return b.graph()
+
+
+@st.composite
 def matmuls(draw: st.DrawFn) -> Graph:
     """1-D to 4-D, batches that broadcast, an empty K."""
     m, n, k = draw(_size(70)), draw(_size(70)), draw(st.integers(0, 300))
@@ -203,6 +232,18 @@ def pools(draw: st.DrawFn) -> Graph:
 
 
 @st.composite
+def adaptive_pools(draw: st.DrawFn) -> Graph:
+    """adaptive_avg_pool2d: from one window for each element to one for all."""
+    out, size = (draw(_size(4)), draw(_size(4))), (draw(_size(9)), draw(_size(9)))
+    sizes = {"N": draw(_size(2)), "C": draw(_size(40)), "H": out[0] * size[0], "W": out[1] * size[1]}
+    layout = draw(st.sampled_from(["NCHW", "NHWC"]))
+    b = GraphBuilder()
+    x = b.input(_permuted(layout, sizes), draw(st.sampled_from(["float32", "float16"])))
+    b.op("adaptive_avg_pool2d", x, output_size=out, layout=layout)
+    return b.graph()
+
+
+@st.composite
 def elementwise_chains(draw: st.DrawFn) -> Graph:
     """One to four elementwise operations in one composite, with operands that broadcast."""
     shape = tuple(draw(st.lists(st.integers(0 if draw(st.booleans()) else 1, 40), max_size=4)))
@@ -211,8 +252,9 @@ def elementwise_chains(draw: st.DrawFn) -> Graph:
     b = GraphBuilder()
     value = b.input(shape)
     for _ in range(draw(_size(4))):
-        unary = ["relu", "sigmoid", "tanh", "gelu", "gelu_tanh"]
-        name = draw(st.sampled_from(["add", "subtract", "multiply", "divide", "maximum", *unary]))
+        unary = [name for name, one in OPS.items() if one.is_unary_elementwise and "float32" in one.inputs["x"]]
+        unary = [name for name in unary if name not in ("clip",)]
+        name = draw(st.sampled_from(["add", "subtract", "multiply", "divide", "maximum", "power", *unary]))
         if name in unary:
             value = b.op(name, value, composite="chain#0")
             continue
@@ -231,6 +273,81 @@ def softmaxes(draw: st.DrawFn) -> Graph:
     b = GraphBuilder()
     b.op("softmax", b.input(shape, draw(st.sampled_from(["float32", "float16"]))), axis=axis)
     return b.graph()
+
+
+@st.composite
+def norms(draw: st.DrawFn) -> Graph:
+    """log_softmax, layer_norm and rms_norm along every axis, with an addition behind them in half the cases."""
+    shape = draw(st.lists(_size(10), min_size=1, max_size=4))
+    axis = draw(st.integers(0, len(shape) - 1))
+    shape[axis] = draw(_size(90))
+    dtype = draw(st.sampled_from(["float32", "float16"]))
+    name = draw(st.sampled_from(["log_softmax", "layer_norm", "rms_norm"]))
+    b = GraphBuilder()
+    x = b.input(shape, dtype)
+    parameters = [b.input((shape[axis],), dtype) for _ in range({"layer_norm": 2, "rms_norm": 1}.get(name, 0))]
+    flags = {"scale": draw(st.booleans()), "center": draw(st.booleans())} if name == "layer_norm" else {}
+    value = b.op(name, x, *parameters, axis=axis, composite="norm#0", **flags)
+    if draw(st.booleans()):
+        b.op("add", value, b.input(shape[-1:], dtype), composite="norm#0")
+    return b.graph()
+
+
+@st.composite
+def reductions(draw: st.DrawFn) -> Graph:
+    """Any axes of ranks up to 4, kept or not, with a multiplication behind them in half the cases."""
+    shape = draw(st.lists(st.one_of(_size(9), _size(40)), max_size=4))
+    while math.prod(shape) > 30_000:
+        shape = shape[1:]
+    axis = sorted(draw(st.sets(st.integers(0, len(shape) - 1)))) if shape else []
+    name = draw(st.sampled_from(["sum", "mean", "max", "min"]))
+    dtype = draw(st.sampled_from(["float32", "float16"] + ["int8", "uint16", "int32"] * (name != "mean")))
+    b = GraphBuilder()
+    value = b.op(name, b.input(shape, dtype), axis=axis, keepdims=draw(st.booleans()), composite="reduction#0")
+    if draw(st.booleans()):
+        result = b.nodes[value].outputs[0].shape
+        b.op("multiply", value, b.input(result[draw(st.integers(0, len(result))) :], dtype), composite="reduction#0")
+    return b.graph()
+
+
+@st.composite
+def movements(draw: st.DrawFn) -> Graph:
+    """Transposes, slices, pads, broadcasts, concatenations and reshapes, one after the other."""
+    dtype = draw(st.sampled_from(["float32", "float16", "int8", "uint16"]))
+    b = GraphBuilder()
+    value = b.input(draw(st.lists(st.integers(0 if draw(st.booleans()) else 1, 11), max_size=4)), dtype)
+    for _ in range(draw(_size(4))):
+        shape = b.nodes[value].outputs[0].shape
+        name = draw(
+            st.sampled_from(["permute_dims", "broadcast_to", "strided_slice", "pad", "concat", "reshape", "relu"])
+        )
+        if name == "permute_dims":
+            value = b.op(name, value, axes=draw(st.permutations(range(len(shape)))))
+        elif name == "broadcast_to":
+            wider = [draw(_size(4)) if size == 1 else size for size in shape]
+            value = b.op(name, value, newshape=([draw(_size(3))] if len(shape) < 4 else []) + wider)
+        elif name == "strided_slice":
+            begin = [draw(st.integers(0, size)) for size in shape]
+            end = [draw(st.integers(low, size)) for low, size in zip(begin, shape, strict=True)]
+            value = b.op(name, value, begin=begin, end=end, strides=[draw(_size(3)) for _ in shape])
+        elif name == "pad":
+            widths = [draw(st.integers(0, 5)) for _ in range(2 * len(shape))]
+            value = b.op(name, value, pad_width=widths, pad_value=float(draw(st.integers(0, 9))))
+        elif name == "concat" and shape:
+            axis = draw(st.integers(0, len(shape) - 1))
+            others = [
+                b.input([*shape[:axis], draw(_size(20)), *shape[axis + 1 :]], dtype) for _ in range(draw(_size(3)))
+            ]
+            operands = draw(st.permutations([value, *others]))
+            value = b.op(name, *operands, axis=axis)
+        elif name == "reshape":
+            flat = math.prod(shape)
+            value = b.op(name, value, newshape=draw(st.sampled_from([(flat,), (1, flat), (*shape[:1], *shape[1:], 1)])))
+        else:
+            value = b.op("relu", value)
+        if math.prod(b.nodes[value].outputs[0].shape) > 20_000:
+            break
+    return b.graph(*[value, *(draw(st.lists(st.integers(0, value), max_size=2)))])
 
 
 @st.composite
@@ -262,4 +379,16 @@ def regions(draw: st.DrawFn) -> Graph:
 
 def graphs() -> st.SearchStrategy[Graph]:
     """Any of the above."""
-    return st.one_of(convolutions(), matmuls(), pools(), elementwise_chains(), softmaxes(), regions())
+    return st.one_of(
+        convolutions(),
+        transposed_convolutions(),
+        matmuls(),
+        pools(),
+        adaptive_pools(),
+        elementwise_chains(),
+        softmaxes(),
+        norms(),
+        reductions(),
+        movements(),
+        regions(),
+    )

@@ -129,6 +129,7 @@ def _array(leaf: Leaf, rng: np.random.Generator) -> Array:
 # Operations that no pattern of the kit names today: what they stand between falls into several regions.
 HOST_OPS: Mapping[str, Callable[..., Any]] = {
     "negative": relax.op.negative,
+    "sin": relax.op.sin,
     "abs": relax.op.abs,
     "permute_dims": relax.op.permute_dims,
     "reshape": relax.op.reshape,

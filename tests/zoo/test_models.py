@@ -188,7 +188,7 @@ def test_batch_norms_are_inference_and_use_their_first_result() -> None:
 
 
 def test_the_operators_of_the_host_models() -> None:
-    assert ops_of(zoo.build("exp_between")) == ["relax.matmul", "relax.exp", "relax.matmul"]
+    assert ops_of(zoo.build("sin_between")) == ["relax.matmul", "relax.sin", "relax.matmul"]
     assert ops_of(zoo.build("shared_conv")) == [
         "relax.nn.conv2d",
         "relax.nn.relu",
@@ -206,12 +206,12 @@ def test_the_operators_of_the_host_models() -> None:
     [
         ("matmul_relu", [], 1),
         ("residual_block", [], 1),
-        ("attention", ["relax.permute_dims"], 1),
-        ("exp_between", ["relax.exp"], 2),
+        ("attention", [], 1),
+        ("sin_between", ["relax.sin"], 2),
         ("float64_matmul", ["relax.matmul", "relax.nn.relu"], 0),
         ("shared_conv", [], 1),
-        ("digits", ["relax.reshape"], 2),
-        ("digits_int8", ["relax.reshape"], 2),
+        ("digits", [], 1),
+        ("digits_int8", [], 1),
     ],
 )
 def test_what_stays_on_the_host(name: str, on_host: list[str], regions: int) -> None:

@@ -216,7 +216,7 @@ def event_bound(step: Step) -> int:
     Per chunk a load of each operand, a compute, and a partial sum that comes and goes; per tile what ends it.
     """
     beside = sum(operand is not None for operands in step.epilogue_operands for operand in operands)
-    stages = 3 if step.family == "softmax" else 1
+    stages = 3 if step.family == "rows" else 1  # at most
     per_chunk = stages * (len(step.operands) + 1) + 2
     per_tile = chunk_count(step) * per_chunk + beside + len(step.epilogue_operands) + 2
     return len(step.prefetch) + len(step.spills) + tile_count(step) * per_tile

@@ -11,13 +11,11 @@ from typing import Any
 
 from tvm import ir, relax, tirx
 
+from npu_kit.graph.definition import OpDef
 from npu_kit.graph.ir import TensorType
-from npu_kit.graph.ops import OPS, OpDef
+from npu_kit.graph.ops import OPS
 
 OP_OF_RELAX: Mapping[str, OpDef] = {definition.relax_name: definition for definition in OPS.values()}
-
-# relax.clip has its bounds among its arguments; a graph has them as attributes.
-_CLIP_BOUNDS = {"min": 1, "max": 2}
 
 
 class Typed:
@@ -61,9 +59,12 @@ def attributes_of(call: Any) -> dict[str, Any]:
     Every attribute that the kit's table names is there, also those that a graph drops.
     """
     definition = OP_OF_RELAX[call.op.name]
-    if definition.name == "clip":
-        return {key: _to_python(call.args[index]) for key, index in _CLIP_BOUNDS.items()}
-    return {key: _to_python(getattr(call.attrs, key)) for key in (*definition.attributes, *definition.dropped)}
+    if definition.name == "strided_slice":
+        return slice_attributes(call)
+    keys = (*definition.attributes, *definition.dropped)
+    names = {key: definition.renamed.get(key, key) for key in keys if key not in definition.arguments}
+    found = {key: _to_python(getattr(call.attrs, name)) for key, name in names.items()}
+    return found | {key: _to_python(call.args[index]) for key, index in definition.arguments.items()}
 
 
 def tensor_operands(call: Any) -> tuple[Any, ...]:
@@ -71,7 +72,30 @@ def tensor_operands(call: Any) -> tuple[Any, ...]:
     definition = find_definition(call)
     if definition is None:
         return tuple(argument for argument in call.args if isinstance(argument.ty, relax.TensorType))
+    if definition.is_variadic and isinstance(call.args[0], relax.Tuple):
+        return tuple(call.args[0].fields)
     return tuple(call.args[: definition.arity])
+
+
+def slice_attributes(call: Any) -> dict[str, Any]:
+    """begin, end and strides of a ``relax.strided_slice`` for every axis, counted from the front and cut to the data.
+
+    Relax has three or four tuples among the arguments: axes, begin, end, strides. They stay as they are where a number
+    is not known, or runs backwards; the table then refuses them.
+    """
+    x, *given = call.args
+    found = [_to_python(one) for one in given]
+    shape = shape_of(x)
+    axes, begins, ends, *more = found
+    strides = more[0] if more else (1,) * len(axes)
+    if shape is None or not all(type(item) is int for one in (axes, begins, ends, strides) for item in one):
+        return {"begin": begins, "end": ends, "strides": strides}
+    begin, end, step = [0] * len(shape), list(shape), [1] * len(shape)
+    for axis, first, stop, stride in zip(axes, begins, ends, strides, strict=True):
+        size = shape[axis]
+        low, high, _ = slice(first, stop).indices(size)
+        begin[axis], end[axis], step[axis] = low, max(low, high), stride
+    return {"begin": tuple(begin), "end": tuple(end), "strides": tuple(step)}
 
 
 def shape_of(expr: Any) -> tuple[int, ...] | None:
@@ -123,6 +147,10 @@ def _to_python(value: Any) -> Any:
         return int(value.value)
     if isinstance(value, tirx.FloatImm):
         return float(value.value)
+    if isinstance(value, relax.ShapeExpr):
+        return tuple(_to_python(item) for item in value.values)
+    if isinstance(value, relax.Tuple):
+        return tuple(_to_python(item) for item in value.fields)
     if isinstance(value, ir.Array):
         return tuple(_to_python(item) for item in value)
     return str(value)

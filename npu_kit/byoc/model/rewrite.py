@@ -11,6 +11,13 @@ a minimum of a maximum by numbers, either way round   ``relax.clip(x, low, high)
 item 0 of ``relax.nn.dropout``                        its input: at inference it does nothing
 ``astype``, ``broadcast_to``, ``reshape`` to the same  their input
 a sum, max or min over a stack (ONNX Sum, Max, Min)   a chain of ``relax.add``, ``maximum``, ``minimum``
+``squeeze``, ``expand_dims``, ``flatten``               ``relax.reshape``
+a ``reshape`` of a ``reshape``                        one ``reshape``
+an item of a ``split``                                ``relax.strided_slice``
+``call_tir`` of a pad with a number (ONNX Pad)        ``relax.nn.pad``
+pools of 1-D data, and of 3-D data with windows       a ``reshape``, the pool of 2-D data, a ``reshape``
+that are longer than 1 along D alone (ONNX LRN)
+``relax.variance``                                    the mean of the squared distances from the mean
 a ``dequantize`` with several readers                 one for each, so that each quantized chain has its own
 ====================================================  ==============================================
 
@@ -25,18 +32,21 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import tvm_ffi
-from tvm import ir, relax, tirx, topi
+from tvm import ir, relax
 from tvm.ir import IRModule
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from npu_kit.byoc.model.calls import constant_value, dtype_of, shape_of, tensor_type
+from npu_kit.byoc.model.calls import constant_value, shape_of, tensor_type
 from npu_kit.byoc.model.folding import fold
+from npu_kit.byoc.model.pools import POOLS, as_pool2d
+from npu_kit.byoc.model.tensor_ir import operator_of
 from npu_kit.byoc.model.walk import model_functions, walk
 
 _MOVES = ("relax.astype", "relax.broadcast_to", "relax.reshape")  # nothing where the type stays
 _REDUCTIONS = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
+_RESHAPES = ("relax.squeeze", "relax.expand_dims", "relax.flatten")
+# Operators that, given fixed shapes, are no more there afterwards; of pools of 3-D data only some.
+REWRITTEN = (*_RESHAPES, "relax.split", "relax.variance", "relax.nn.dropout", *POOLS)
 _EXTREMA = {"relax.maximum": True, "relax.minimum": False}  # whether the number is a lower bound
 
 
@@ -68,6 +78,9 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         producer = self.producer(visited.tuple_value)
         if _is_call(producer, "relax.nn.dropout") and visited.index == 0:
             return producer.args[0]
+        if _is_call(producer, "relax.split"):
+            part = slice_of_split(producer, int(visited.index))
+            return visited if part is None else part
         return visited
 
     def visit_call_(self, call: Any) -> Any:
@@ -86,8 +99,18 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
 
     def simplify(self, call: Any) -> Any:
         if call.op.name == "relax.call_tir":
-            extremum = self.extremum_of(call)
-            call = call if extremum is None else extremum
+            operands = [self.constant_or_self(field) for field in call.args[1].fields]
+            operator = operator_of(self.mod[call.args[0]], call, operands)
+            call = call if operator is None else self.builder_.normalize(operator)
+        if call.op.name in _RESHAPES and shape_of(call) is not None:
+            call = self.builder_.normalize(relax.op.reshape(call.args[0], shape_of(call)))
+        if call.op.name == "relax.reshape" and shape_of(call) is not None:
+            call = self.builder_.normalize(relax.op.reshape(self.before_reshape(call.args[0]), shape_of(call)))
+        if call.op.name in POOLS:
+            pool = as_pool2d(self.builder_, call, self.before_reshape(call.args[0]))
+            call = call if pool is None else pool
+        if call.op.name == "relax.variance" and shape_of(call.args[0]) is not None:
+            return self.variance_of(call)
         if call.op.name in _MOVES and tensor_type(call) is not None and tensor_type(call) == tensor_type(call.args[0]):
             return call.args[0]
         if call.op.name in _REDUCTIONS:
@@ -138,63 +161,36 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
             chain = self.builder_.normalize(operator(left, operand))
         return chain if others and tensor_type(chain) == tensor_type(call) else call
 
+    def before_reshape(self, expr: Any) -> Any:
+        producer = self.producer(expr)
+        return producer.args[0] if _is_call(producer, "relax.reshape") else expr
+
     def before_broadcast(self, expr: Any) -> Any:
         producer = self.producer(expr)
         return producer.args[0] if _is_call(producer, "relax.broadcast_to") else expr
 
-    def extremum_of(self, call: Any) -> Any | None:
-        """The Relax operator that a ``call_tir`` computes, if that is a maximum or a minimum.
-
-        By its name too: the ``relu`` of a legalised module is a maximum, and stays what its user made of it.
-        """
-        if not str(call.args[0].name_hint).startswith(("maximum", "minimum")):
-            return None
-        function = self.mod[call.args[0]]
-        stored = _stored_value(function)
-        operands = [self.constant_or_self(field) for field in call.args[1].fields]
-        if not isinstance(stored, tirx.Max | tirx.Min) or not operands or dtype_of(operands[0]) != dtype_of(call):
-            return None
-        others = operands
-        if len(operands) == 1 and isinstance(stored.b, tirx.FloatImm | tirx.IntImm):
-            others = [operands[0], stored.b.value]
-            operands.append(relax.const(stored.b.value, dtype_of(call)))
-        if len(operands) != 2 or not _broadcast_to(operands, shape_of(call)):
-            return None
-        is_maximum = isinstance(stored, tirx.Max)
-        # Equal in structure to what TVM writes for the operator: then it computes the operator.
-        if not tvm_ffi.structural_equal(function, _as_tir(topi.maximum if is_maximum else topi.minimum, others)):
-            return None
-        return self.builder_.normalize((relax.op.maximum if is_maximum else relax.op.minimum)(*operands))
+    def variance_of(self, call: Any) -> Any:
+        """A variance by its definition."""
+        x, axis = call.args[0], call.attrs.axis
+        axes = None if axis is None else [int(one) for one in axis]
+        mean = self.builder_.emit(relax.op.mean(x, axes, keepdims=True))
+        distance = self.builder_.emit(relax.op.subtract(x, mean))
+        square = self.builder_.emit(relax.op.multiply(distance, distance))
+        return self.builder_.normalize(relax.op.mean(square, axes, keepdims=bool(call.attrs.keepdims)))
 
 
-def _as_tir(te_function: Any, operands: list[Any]) -> Any:
-    """The TensorIR function that TVM writes for ``te_function`` of tensors like ``operands``, and of numbers."""
-    builder = relax.BlockBuilder()
-    given = [relax.Var("x", operand.ty) if isinstance(operand, ir.Expr) else operand for operand in operands]
-    call = builder.call_te(te_function, *given)  # adds the function to the module that get() returns
-    return builder.get()[call.args[0]]
-
-
-def _stored_value(function: Any) -> Any:
-    """What the innermost statement of a TensorIR function stores, None where loops and blocks hold more than that."""
-    statement = function.body
-    while not isinstance(statement, tirx.BufferStore):
-        inner = getattr(statement, "block", None)
-        statement = getattr(statement, "body", None) if inner is None else inner
-        if statement is None:
-            return None
-    return statement.value
-
-
-def _broadcast_to(operands: list[Any], shape: tuple[int, ...] | None) -> bool:
-    shapes = [shape_of(operand) for operand in operands]
-    known = [given for given in shapes if given is not None]
-    if shape is None or len(known) != len(operands):
-        return False
-    try:
-        return bool(np.broadcast_shapes(*known) == shape)
-    except ValueError:
-        return False
+def slice_of_split(split: Any, index: int) -> Any | None:
+    """Part ``index`` of a split, as a ``relax.strided_slice``; None where the sizes are not known."""
+    shape = shape_of(split.args[0])
+    if shape is None:
+        return None
+    axis = int(split.attrs.axis) % len(shape)
+    sizes = [shape_of(relax.Var("part", field)) for field in split.ty.fields]
+    known = [size[axis] for size in sizes if size is not None]
+    if len(known) != len(sizes):
+        return None
+    start = sum(known[:index])
+    return relax.op.strided_slice(split.args[0], [axis], [start], [start + known[index]])
 
 
 def _bound_of(call: Any) -> _Bound | None:

@@ -21,7 +21,8 @@ from npu_kit.byoc.patterns.match import Match
 from npu_kit.byoc.report import Refusal
 from npu_kit.errors import GraphError, UnsupportedError
 from npu_kit.graph.attributes import AttrDef
-from npu_kit.graph.ops import OpDef, normalise_attrs
+from npu_kit.graph.definition import OpDef
+from npu_kit.graph.ops import normalise_attrs
 from npu_kit.graph.shapes import FLOATS
 from npu_kit.graph.verify import MAX_RANK
 from npu_kit.hw.spec import NpuSpec
@@ -46,7 +47,7 @@ def check_dtypes(match: Match, call: Any) -> list[Refusal]:
     own = dtypes_of(match.spec)
     is_chain = match.is_quantized_chain
     refused: dict[tuple[str, str], list[str]] = {}  # (dtypes wanted, dtype found) -> operands, to say it once for all
-    for name, expr in (*zip(definition.inputs, tensor_operands(call), strict=True), ("result", result_of(call))):
+    for name, expr in (*named_operands(definition, call), ("result", result_of(call))):
         if name == "result":
             is_between = not call.same_as(match.root)
         else:
@@ -67,6 +68,13 @@ def check_dtypes(match: Match, call: Any) -> list[Refusal]:
     ]
 
 
+def named_operands(definition: OpDef, call: Any) -> list[tuple[str, Any]]:
+    """The tensor operands of a call, each with its name in the table."""
+    operands = tensor_operands(call)
+    names = list(definition.inputs) * (len(operands) if definition.is_variadic else 1)
+    return list(zip(names, operands, strict=True))
+
+
 def check_shapes(call: Any) -> list[Refusal]:
     """Every tensor has a known, fixed shape of at most MAX_RANK axes. Windows and softmax need something to look at."""
     definition = _definition(call)
@@ -78,8 +86,8 @@ def check_shapes(call: Any) -> list[Refusal]:
         if len(shape) > MAX_RANK:
             found = f"{len(shape)} axes in {describe_type(expr.ty)}"
             return [Refusal("shape", f"at most {MAX_RANK} axes", found, "a reshape that joins axes")]
-        # Sums over nothing are 0 and elementwise results are empty, but nothing has no maximum and no mean.
-        least = 1 if definition.family in ("window", "softmax") else 0
+        # Products of nothing are 0 and elementwise results are empty, but nothing has no maximum and no mean.
+        least = 1 if definition.family in ("window", "reduction", "rows") else 0
         if min(shape, default=least) < least:
             needed = f"{definition.name} with sizes of {least} or more"
             return [Refusal("shape", needed, describe_type(expr.ty), "other sizes, or leave it on the host")]
@@ -93,11 +101,13 @@ def check_attributes(call: Any) -> list[Refusal]:
     types = [tensor_type(operand) for operand in tensor_operands(call)]
     rank = len(types[0].shape) if types and types[0] is not None else 0
     refusals = []
+    complete = {
+        key: attribute.complete(attribute.default if given[key] is None else given[key], rank)
+        for key, attribute in definition.attributes.items()
+    }
     for key, attribute in definition.attributes.items():
-        value = attribute.complete(given[key], rank)
-        if attribute.check(value):
-            refusals.append(_refuse_attribute(definition, key, attribute, value))
-    complete = {key: attribute.complete(given[key], rank) for key, attribute in definition.attributes.items()}
+        if attribute.check(complete[key]):
+            refusals.append(_refuse_attribute(definition, key, attribute, complete[key]))
     for key, check in definition.dropped.items():
         problem = check(given[key], complete)
         if problem:

@@ -142,6 +142,23 @@ def check_dense(match: Match) -> list[Refusal]:
     return [Refusal("operand", "a 2-D constant or parameter as weight", found, "the pattern example_npu.matmul")]
 
 
+def check_follows(match: Match) -> list[Refusal]:
+    """A reshape moves nothing where the NPU made its input and the model goes on with it; elsewhere the host does it.
+
+    By the time this pattern is tried, the last of the table, what the NPU takes has become calls of composites.
+    """
+    context = match.context
+    makers = (value for value, var in context.value_to_bound_var.items() if var.same_as(match.root.args[0]))
+    if not any(isinstance(value, relax.Call) and isinstance(value.op, relax.GlobalVar) for value in makers):
+        found = "an operand that comes from elsewhere"
+    elif not context.var_usages.get(context.value_to_bound_var[match.root], ()):
+        found = "a result of the model"
+    else:
+        return []
+    needed = "an operand that the NPU has made, and more to do with it"
+    return [Refusal("operand", needed, found, "the host, where a reshape costs nothing")]
+
+
 def check_depthwise(match: Match) -> list[Refusal]:
     """A depthwise convolution filters every input channel on its own: groups == input channels > 1."""
     call = match.labelled("anchor")

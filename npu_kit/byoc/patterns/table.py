@@ -23,12 +23,15 @@ from npu_kit.byoc.patterns.checks import (
     check_bias,
     check_dense,
     check_depthwise,
+    check_follows,
     check_match,
     check_relu6,
     check_residual,
 )
 from npu_kit.byoc.patterns.match import Match
 from npu_kit.byoc.patterns.refusals import accept
+from npu_kit.graph.definition import OpDef
+from npu_kit.graph.ops import OPS
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
 
@@ -50,18 +53,15 @@ class PatternInfo:
 
 # --- Parts: each returns the pattern with one more operation behind it ------------------------------------------------
 
-ACTIVATIONS = (
-    "relax.nn.relu",
-    "relax.clip",
-    "relax.sigmoid",
-    "relax.tanh",
-    "relax.nn.gelu",
-    "relax.nn.gelu_tanh",
+ACTIVATIONS = tuple(
+    definition for definition in OPS.values() if definition.engine == "activation" and definition.is_unary_elementwise
 )
 
 
-def _call(op: str, *operands: Any) -> Any:
-    return is_op(op)(*operands, wildcard(), wildcard()) if op == "relax.clip" else is_op(op)(*operands)
+def _call(definition: OpDef, *operands: Any) -> Any:
+    """A call of an operation; what Relax has among the arguments besides tensors may be anything."""
+    arguments = (wildcard() for _ in definition.arguments)
+    return is_op(definition.relax_name)(*operands, *arguments, varg_default_wildcard=definition.has_more_arguments)
 
 
 def _bias(pattern: Any, labels: dict[str, Any]) -> Any:
@@ -98,7 +98,8 @@ def _relu(pattern: Any, labels: dict[str, Any]) -> Any:
 
 
 def _activation(pattern: Any, labels: dict[str, Any]) -> Any:
-    return functools.reduce(lambda left, right: left | right, [_call(op, pattern) for op in ACTIVATIONS])
+    alternatives = [_call(definition, pattern) for definition in ACTIVATIONS]
+    return functools.reduce(lambda left, right: left | right, alternatives)
 
 
 STAGES: Mapping[str, tuple[tuple[Stage, ...], str, tuple[Check, ...]]] = {
@@ -108,7 +109,7 @@ STAGES: Mapping[str, tuple[tuple[Stage, ...], str, tuple[Check, ...]]] = {
     "dequantized_bias": ((_dequantized_bias, _bias), "relax.add", (check_bias,)),
     "residual": ((_residual, _residual_first), "relax.add", (check_residual,)),
     "relu": ((_relu,), "relax.nn.relu", ()),
-    "activation": ((_activation,), " | ".join(ACTIVATIONS), ()),
+    "activation": ((_activation,), " | ".join(definition.relax_name for definition in ACTIVATIONS), ()),
 }
 
 # --- The table --------------------------------------------------------------------------------------------------------
@@ -155,32 +156,12 @@ QUANTIZED: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     ((), (*CONTRACTIONS, "add", "multiply", "max_pool2d", "avg_pool2d")),
 )
 
-SINGLES: tuple[tuple[str, str, int, str, tuple[Check, ...]], ...] = (
-    # name, operator, tensor operands, summary, checks
-    ("dense", "relax.matmul", 2, "matmul with a weight: a 2-D constant or parameter", (check_dense,)),
-    ("matmul", "relax.matmul", 2, "matmul of any two tensors, batches broadcast", ()),
-    ("depthwise_conv2d", "relax.nn.conv2d", 2, "conv2d that filters each channel alone", (check_depthwise,)),
-    ("conv2d", "relax.nn.conv2d", 2, "conv2d, NCHW or NHWC, any groups", ()),
-    ("conv1d", "relax.nn.conv1d", 2, "conv1d, NCW or NWC", ()),
-    ("max_pool2d", "relax.nn.max_pool2d", 1, "largest value of each window", ()),
-    ("avg_pool2d", "relax.nn.avg_pool2d", 1, "mean of each window, floats only", ()),
-    ("batch_norm", "relax.nn.batch_norm", 5, "inference on the moving mean and variance", ()),
-    ("softmax", "relax.nn.softmax", 1, "exponentials along one axis that sum to 1", ()),
-    ("add", "relax.add", 2, "element by element, broadcast", ()),
-    ("multiply", "relax.multiply", 2, "element by element, broadcast", ()),
-    ("subtract", "relax.subtract", 2, "element by element, broadcast", ()),
-    ("divide", "relax.divide", 2, "element by element, broadcast; integers truncate", ()),
-    ("maximum", "relax.maximum", 2, "the larger of two, broadcast", ()),
-    ("minimum", "relax.minimum", 2, "the smaller of two, broadcast", ()),
-    ("relu", "relax.nn.relu", 1, "max(x, 0)", ()),
-    ("relu6", "relax.clip", 1, "clip from 0 to 6", (check_relu6,)),
-    ("clip", "relax.clip", 1, "clip between any two numbers", ()),
-    ("sigmoid", "relax.sigmoid", 1, "1 / (1 + exp(-x))", ()),
-    ("tanh", "relax.tanh", 1, "hyperbolic tangent", ()),
-    ("gelu", "relax.nn.gelu", 1, "x times the normal distribution's cdf, by erf", ()),
-    ("gelu_tanh", "relax.nn.gelu_tanh", 1, "the tanh approximation of gelu", ()),
-    ("quantize", "relax.quantize", 3, "round(x / scale) + zero point, saturated", ()),
-    ("dequantize", "relax.dequantize", 3, "(x - zero point) * scale", ()),
+# A single whose check wants more than the operation comes before the one that takes it all.
+SPECIAL_SINGLES: tuple[tuple[str, str, str, tuple[Check, ...]], ...] = (
+    # name, operation, summary, checks
+    ("dense", "matmul", "matmul with a weight: a 2-D constant or parameter", (check_dense,)),
+    ("depthwise_conv2d", "conv2d", "conv2d that filters each channel alone", (check_depthwise,)),
+    ("relu6", "clip", "clip from 0 to 6", (check_relu6,)),
 )
 
 
@@ -273,16 +254,20 @@ def _fused(anchor: str, tail: tuple[str, ...], quantized: bool = False) -> Patte
     )
 
 
-def _single(name: str, op: str, operands: int, summary: str, checks: tuple[Check, ...]) -> PatternInfo:
+def _single(name: str, definition: OpDef, summary: str, checks: tuple[Check, ...]) -> PatternInfo:
     def build() -> Built:
-        pattern = _call(op, *(wildcard() for _ in range(operands)))
+        pattern = _call(definition, *(wildcard() for _ in range(definition.arity)))
         return pattern, {"anchor": pattern, "root": pattern}
 
-    return PatternInfo(f"{BACKEND}.{name}", summary, (op,), (build,), checks)
+    return PatternInfo(f"{BACKEND}.{name}", summary, (definition.relax_name,), (build,), checks)
 
 
 _INFOS = (
     *(_fused(anchor, tail, quantized=True) for tail, anchors in QUANTIZED for anchor in anchors),
     *(_fused(anchor, tail) for tail, anchors in TAILS for anchor in anchors),
-    *(_single(*row) for row in SINGLES),
+    *(_single(name, OPS[op], summary, checks) for name, op, summary, checks in SPECIAL_SINGLES),
+    *(
+        _single(name, definition, definition.summary, (check_follows,) if definition.family == "reshape" else ())
+        for name, definition in OPS.items()
+    ),
 )

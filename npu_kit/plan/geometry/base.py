@@ -21,7 +21,7 @@ class Box:
     """One piece of a tensor and its place in a tile."""
 
     index: tuple[slice, ...]  # into the tensor's own axes
-    target: tuple[slice, ...]  # into the tile's axes
+    target: tuple[slice, ...]  # into the tile's axes; with a step where zeros stand between the elements
 
     @property
     def elements(self) -> int:
@@ -31,7 +31,7 @@ class Box:
     @property
     def lengths(self) -> tuple[int, ...]:
         """Real elements along each of the tile's axes."""
-        return tuple(piece.stop - piece.start for piece in self.target)
+        return tuple(len(range(piece.start, piece.stop, piece.step or 1)) for piece in self.target)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Matmul, conv1d and conv2d as one problem: a sliding matrix product.
+"""Matmul, convolutions and transposed convolutions as one problem: a sliding matrix product.
 
 ``out[b, g, y, x, n] = sum over (c, kh, kw) of x[b, g, y', x', c] * w[b, g, kh, kw, c, n]``. A matmul is the case of
 one row ``y``, its rows along ``x``, and a 1x1 kernel; conv1d is the case of one row. Letters: b batch, g group, y and x
@@ -37,6 +37,7 @@ class Contraction:
     x_axes: str  # the tensor's axes by letter: B batch, H, W, C
     w_axes: str  # B, H, W, I, O
     out_axes: str  # B, H, W, C
+    is_transposed: bool = False  # the kernel is turned round, and the groups lie along I of the weights, not O
 
     @property
     def extents(self) -> dict[str, int]:
@@ -90,13 +91,13 @@ class Contraction:
         return Box(index, (row_target, column_target, whole(spans["c"])))
 
     def _w_box(self, spans: Spans) -> Box:
-        group = spans["group"][0] * self.channels
-        pieces = {
-            "H": slice(*spans["kh"]),
-            "W": slice(*spans["kw"]),
-            "I": slice(*spans["c"]),
-            "O": slice(group + spans["n"][0], group + spans["n"][1]),
-        }
+        group, (c0, c1), (n0, n1) = spans["group"][0], spans["c"], spans["n"]
+        pieces = {"H": slice(*spans["kh"]), "W": slice(*spans["kw"])}
+        if self.is_transposed:
+            pieces = {"H": turned(spans["kh"], self.rows.kernel), "W": turned(spans["kw"], self.columns.kernel)}
+            pieces |= {"I": slice(group * self.depth + c0, group * self.depth + c1), "O": slice(n0, n1)}
+        else:
+            pieces |= {"I": slice(c0, c1), "O": slice(group * self.channels + n0, group * self.channels + n1)}
         target = (whole(spans["kh"]), whole(spans["kw"]), whole(spans["c"]), whole(spans["n"]))
         return Box(self._index(self.w, self.w_axes, spans, pieces), target)
 
@@ -117,6 +118,12 @@ class Contraction:
         return batch + tuple(pieces[letter] for letter in letters[count:])
 
 
+def turned(span: tuple[int, int], size: int) -> slice:
+    """The elements that stand at ``span`` once an axis of ``size`` elements is turned round."""
+    last = size - span[1]
+    return slice(size - 1 - span[0], last - 1 if last else None, -1)
+
+
 @functools.lru_cache(maxsize=64)
 def _shown(letters: str, wanted: str) -> tuple[int, ...]:
     """Position in ``letters`` of each letter of ``wanted``, -1 where it is missing."""
@@ -130,6 +137,8 @@ def contraction_of(graph: Graph, node_id: int) -> Contraction:
     out = node.outputs[0]
     if node.name == "matmul":
         return _matmul(x, w, out)
+    if node.name == "conv2d_transpose":
+        return _transposed(dict(node.attrs), x, w, out)
     return _convolution(node.name, dict(node.attrs), x, w, out)
 
 
@@ -190,4 +199,41 @@ def _convolution(name: str, attrs: dict[str, Any], x: TensorType, w: TensorType,
         x_axes=x_axes,
         w_axes=w_axes,
         out_axes=x_axes,
+    )
+
+
+def _transposed(attrs: dict[str, Any], x: TensorType, w: TensorType, out: TensorType) -> Contraction:
+    """A convolution with stride 1 over the data with ``strides - 1`` zeros between its elements.
+
+    V. Dumoulin and F. Visin, A guide to convolution arithmetic for deep learning, arXiv:1603.07285, section 4.
+    """
+    x_axes, w_axes = attrs["data_layout"].replace("N", "B"), attrs["kernel_layout"]
+    x_size, w_size = dict(zip(x_axes, x.shape, strict=True)), dict(zip(w_axes, w.shape, strict=True))
+    out_size = dict(zip(x_axes, out.shape, strict=True))
+    rows, columns = (
+        Sliding(
+            size=x_size[letter],
+            out=out_size[letter],
+            kernel=w_size[letter],
+            dilation=attrs["dilation"][i],
+            before=attrs["dilation"][i] * (w_size[letter] - 1) - attrs["padding"][i],
+            upsample=attrs["strides"][i],
+        )
+        for i, letter in enumerate("HW")
+    )
+    return Contraction(
+        operation="conv2d_transpose",
+        x=x,
+        w=w,
+        out=out,
+        batch_shape=(x_size["B"],),
+        groups=attrs["groups"],
+        channels=w_size["O"],
+        depth=w_size["I"] // attrs["groups"],
+        rows=rows,
+        columns=columns,
+        x_axes=x_axes,
+        w_axes=w_axes,
+        out_axes=x_axes,
+        is_transposed=True,
     )

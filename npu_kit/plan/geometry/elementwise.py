@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from npu_kit.graph.ir import Graph, TensorType
+from npu_kit.graph.ops import OPS
 from npu_kit.plan.geometry.base import Box, Spans, TileLayout, whole
 from npu_kit.plan.ir import Axis
-
-CHANNEL_OPERANDS = ("batch_norm", "quantize", "dequantize")  # operands after the first lie along attribute ``axis``
 
 
 def alignment(graph: Graph, node_id: int, position: int) -> tuple[int, ...]:
     """Per axis of the node's output, the axis of its operand ``position`` that runs along it, or -1 (broadcast)."""
     node = graph.nodes[node_id]
     shape, rank = graph.type_of(node.inputs[position]).shape, len(node.outputs[0].shape)
-    if node.name in CHANNEL_OPERANDS and position > 0:
+    if position > 0 and OPS[node.name].parameters_on_axis:
         # One value serves every index of the axis, whether its shape is that of a scalar, (1,) or (1, 1).
         channel = -1 if all(size == 1 for size in shape) else node.attrs["axis"]
         return tuple(0 if axis == channel else -1 for axis in range(rank))

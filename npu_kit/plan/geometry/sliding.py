@@ -1,6 +1,7 @@
 """One spatial axis of a convolution or a pool: which input positions an output span needs.
 
-With output position ``o`` and kernel position ``k`` the input position is ``o * stride + k * dilation - before``.
+With output position ``o`` and kernel position ``k`` the input position is ``o * stride + k * dilation - before``. Of a
+transposed convolution it is that in the input with zeros between its elements, and the kernel is turned round.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ class Sliding:
     dilation: int = 1
     before: int = 0  # padding
     after: int = 0
+    upsample: int = 1  # input positions lie this far apart, zeros between them: a transposed convolution
 
     def steps(self, kernel_tile: int) -> tuple[int, int]:
         """Stride and dilation *inside the tile's box*.
@@ -43,9 +45,20 @@ class Sliding:
             step, count = 1, (outputs - 1) * self.stride + (taps - 1) * self.dilation + 1
         low = max(0, -(first // step)) if first < 0 else 0
         high = min(count, -((first - self.size) // step))
+        if self.upsample > 1:
+            return self._spread(first, count)
         if high <= low:
             return slice(0, 0), slice(0, 0)
         return slice(first + low * step, first + (high - 1) * step + 1, step), slice(low, high)
+
+    def _spread(self, first: int, count: int) -> tuple[slice, slice]:
+        """The same for ``count`` positions from ``first`` on, of which only every so manieth is a real one."""
+        low = max(0, -(-first // self.upsample))
+        high = min(self.size, -(-(first + count) // self.upsample))
+        if high <= low:
+            return slice(0, 0), slice(0, 0)
+        start = low * self.upsample - first
+        return slice(low, high), slice(start, start + (high - low - 1) * self.upsample + 1, self.upsample)
 
     def taps(self, include_padding: bool) -> list[int]:
         """Kernel positions that count towards a mean, per output position: on data, or on data and padding."""

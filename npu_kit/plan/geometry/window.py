@@ -33,7 +33,7 @@ class Window:
 
     reduction: ClassVar[tuple[str, ...]] = ("kh", "kw")  # axes along which a tile's result is summed
 
-    operation: str  # "max_pool2d", "avg_pool2d", "conv2d" (depthwise)
+    operation: str  # "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "conv2d" (depthwise)
     x: TensorType
     w: TensorType | None
     out: TensorType
@@ -46,6 +46,10 @@ class Window:
     @property
     def is_maximum(self) -> bool:
         return self.operation == "max_pool2d"
+
+    @property
+    def is_mean(self) -> bool:
+        return self.w is None and not self.is_maximum
 
     @property
     def extents(self) -> dict[str, int]:
@@ -101,6 +105,12 @@ def is_depthwise(graph: Graph, node_id: int) -> bool:
     return kernel["I"] == 1 and kernel["O"] == groups and groups != 1
 
 
+def even_windows(data: tuple[int, ...], out: tuple[int, ...], layout: str) -> dict[str, Any]:
+    """The attributes of the avg_pool2d that cuts the data into as many windows, side by side, as the output has."""
+    sizes = tuple(data[axis] // out[axis] for axis in (layout.index("H"), layout.index("W")))
+    return {"pool_size": sizes, "strides": sizes, "padding": (0, 0, 0, 0), "dilation": (1, 1)}
+
+
 def window_of(graph: Graph, node_id: int) -> Window:
     """The problem of a pool or a depthwise conv2d whose graph has been verified."""
     node = graph.nodes[node_id]
@@ -111,6 +121,8 @@ def window_of(graph: Graph, node_id: int) -> Window:
         kernel = tuple(w.shape[w_axes.index(letter)] for letter in "HW")
     else:
         w, w_axes, x_axes = None, "", attrs["layout"]
+        if node.name == "adaptive_avg_pool2d":
+            attrs |= even_windows(x.shape, out.shape, x_axes)
         kernel = tuple(attrs["pool_size"])
     size, out_size = dict(zip(x_axes, x.shape, strict=True)), dict(zip(x_axes, out.shape, strict=True))
     rows, columns = (

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from npu_kit.graph.ir import Entry
+from npu_kit.graph.ops import is_reshape
 from npu_kit.plan.ir import Buffer, Plan, Step
 from npu_kit.plan.storage import homes
 from npu_kit.plan.stripes import JOIN, VIEW
@@ -17,7 +18,8 @@ def _reads_follow_writes(plan: Plan) -> Iterator[str]:
 
     def is_written(entry: Entry) -> bool:
         node = nodes[entry.node]
-        return entry in written or (node.kind in (VIEW, JOIN) and all(is_written(one) for one in node.inputs))
+        is_place = node.kind in (VIEW, JOIN) or is_reshape(node)
+        return entry in written or (is_place and all(is_written(one) for one in node.inputs))
 
     for step in plan.steps:
         for entry in (*step.prefetch, *(operand.entry for operand in step.reads)):

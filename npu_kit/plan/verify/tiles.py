@@ -11,11 +11,23 @@ import numpy as np
 from npu_kit.graph.ir import DTYPE_BYTES
 from npu_kit.graph.ops import OPS
 from npu_kit.plan import tiling
-from npu_kit.plan.geometry import Contraction, Elementwise, Problem, Softmax, Window, aligned_operand, problem_of
+from npu_kit.plan.geometry import (
+    Contraction,
+    Elementwise,
+    Movement,
+    Problem,
+    Reduction,
+    Rows,
+    Window,
+    aligned_operand,
+    problem_of,
+)
+from npu_kit.plan.geometry.rows import STATISTICS
 from npu_kit.plan.ir import Axis, Plan, Step
 from npu_kit.plan.steps import label
 
 _CHUNK = ("c", "kh", "kw")
+_SINGLE = {"accumulator", "patches", "partials", *itertools.chain(*STATISTICS.values())}  # nothing is loaded into them
 # The loops of each dataflow that a program exists for, outermost first, and the operand that they keep near.
 _ORDERS: Mapping[str, Mapping[tuple[str, ...], str]] = {
     "output_stationary": {
@@ -121,9 +133,15 @@ def _tiles_suit_the_machine(plan: Plan) -> Iterator[str]:
     for step in plan.steps:
         tile = {axis.name: axis.tile for axis in step.axes}
         problem = problem_of(plan.graph, step.nodes[0])
-        if isinstance(problem, Elementwise):
+        if isinstance(problem, Elementwise | Movement):
             sides = {"elements": (math.prod(tile.values()), rows * columns)}
-        elif isinstance(problem, Softmax):
+        elif isinstance(problem, Reduction):
+            reduced = math.prod(tile[name] for name in tile if name in problem.reduction)
+            sides = {
+                "elements": (math.prod(tile.values()) // max(1, reduced), rows * columns),
+                "reduced": (reduced, columns),
+            }
+        elif isinstance(problem, Rows):
             sides = {"outer": (tile["outer"], 1), "rows": (tile["inner"], rows), "columns": (tile["k"], columns)}
         else:
             across = "c" if isinstance(problem, Window) else "n"
@@ -146,8 +164,10 @@ def _tiles_are_summed_in_the_fixed_order(plan: Plan) -> Iterator[str]:
             if tile["y"] * tile["x"] > plan.spec.tile.rows:
                 rows = f"{tile['y'] * tile['x']} rows, the machine's {plan.spec.tile.rows}"
                 yield f"a tile of step {step.index} has {rows}"
-        elif isinstance(problem, Softmax):
+        elif isinstance(problem, Rows):
             fixed = {"outer": 1, "k": plan.spec.tile.columns}
+        elif isinstance(problem, Reduction):
+            fixed = tiling.reduction_chunks(problem, plan.spec)
         elif isinstance(problem, Window):
             fixed = {"batch": 1}
         wrong = {name: tile[name] for name, size in fixed.items() if tile[name] != size}
@@ -196,8 +216,8 @@ def _needs(plan: Plan, step: Step) -> dict[str, tuple[str, int]]:
             needs["patches"] = "L1", tile["y"] * tile["x"] * depth * DTYPE_BYTES[problem.x.dtype]
         if _chunks(step) > 1 and step.dataflow != "output_stationary":
             needs["partials"] = "L1", out * DTYPE_BYTES["float32"]
-    if isinstance(problem, Softmax):
-        needs |= {name: ("L1", tile["inner"] * DTYPE_BYTES["float32"]) for name in ("maximum", "sum")}
+    if isinstance(problem, Rows):
+        needs |= {name: ("L1", tile["inner"] * DTYPE_BYTES["float32"]) for name in problem.stages[:-1]}
     return needs
 
 
@@ -207,7 +227,7 @@ def _slots_have_a_part_for_each_tile_kept(plan: Plan) -> Iterator[str]:
             if step.slot(name).parts != wanted:
                 yield f"slot {name} of step {step.index} has {step.slot(name).parts} parts for {wanted} tiles"
         for slot in step.slots:
-            if slot.copies > 1 and slot.name in ("accumulator", "patches", "partials", "maximum", "sum"):
+            if slot.copies > 1 and slot.name in _SINGLE:
                 yield f"slot {slot.name} of step {step.index} has {slot.copies} copies, the program knows one"
 
 
@@ -216,7 +236,7 @@ def _parts(step: Step) -> dict[str, int]:
     chunks = _chunks(step)
     parts = {slot.name: 1 for slot in step.slots if slot.name != "partials"}
     for operand in step.reads:
-        if operand.is_panel and step.family == "softmax":
+        if operand.is_panel and step.family == "rows":
             parts[operand.name] = max(1, step.axis("k").count)
         elif operand.is_panel and step.dataflow == "output_stationary":
             parts[operand.name] = max(1, chunks)
@@ -229,7 +249,7 @@ def _parts(step: Step) -> dict[str, int]:
 def _panels_are_what_the_loops_keep(plan: Plan) -> Iterator[str]:
     """Any operand may pass tile by tile under output stationary; under the others one has to stay."""
     for step in plan.steps:
-        may, must = {"x"} if step.family == "softmax" else set[str](), set[str]()
+        may, must = {"x"} if step.family == "rows" else set[str](), set[str]()
         if step.family == "contraction":
             kept = _ORDERS[step.dataflow][tuple(axis.name for axis in step.axes)]
             may = {kept}

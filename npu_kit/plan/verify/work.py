@@ -9,7 +9,7 @@ from npu_kit.errors import SpecError
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.plan.geometry import is_depthwise, problem_of
 from npu_kit.plan.ir import Plan
-from npu_kit.plan.steps import engine_of, label
+from npu_kit.plan.steps import engine_of, is_copied, label
 from npu_kit.plan.stripes import JOIN, VIEW
 
 # Engine of each operation, written down once more; of one that is not here the planner's table is believed.
@@ -69,21 +69,21 @@ def _steps_are_numbered_in_order(plan: Plan) -> Iterator[str]:
 
 
 def _every_kernel_runs_once(plan: Plan) -> Iterator[str]:
-    kernels = frozenset(plan.graph.kernels)
+    kernels, copied = frozenset(plan.graph.kernels), [is_copied(node) for node in plan.graph.nodes]
     for step in plan.steps:
-        known = kernels if step.family != "copy" else frozenset(plan.graph.arg_nodes)
+        known = kernels if step.family != "copy" else frozenset(filter(copied.__getitem__, range(len(copied))))
         if not step.nodes or not known.issuperset(step.nodes):
             yield f"step {step.index} runs nodes {step.nodes}, which are not all operations"
     runs = Counter(node for step in plan.steps if step.family != "copy" for node in step.nodes)
     for node in plan.graph.kernels:
-        if runs[node] != 1:
+        if runs[node] != 1 and not copied[node]:  # a reshape shows what another step has written
             yield f"node {node} ({plan.graph.nodes[node].name}) runs {runs[node]} times"
 
 
 def _steps_have_the_family_of_their_operation(plan: Plan) -> Iterator[str]:
     for step in plan.steps:
         anchor = plan.graph.nodes[step.nodes[0]]
-        wanted = type(problem_of(plan.graph, step.nodes[0])).__name__.lower() if anchor.is_kernel else "copy"
+        wanted = "copy" if is_copied(anchor) else type(problem_of(plan.graph, step.nodes[0])).__name__.lower()
         if step.family != wanted:
             yield f"step {step.index}, {label(plan.graph, step.nodes)}, is called {step.family}, it is {wanted}"
 
@@ -100,7 +100,7 @@ def _engines_can_do_their_work(plan: Plan) -> Iterator[str]:
 
 
 def _engine(graph: Graph, node: int) -> str:
-    if not graph.nodes[node].is_kernel:
+    if is_copied(graph.nodes[node]):
         return "dma"
     if is_depthwise(graph, node):
         return "vector"  # lane by lane
@@ -111,7 +111,7 @@ def _engine(graph: Graph, node: int) -> str:
 def _operands_are_those_of_the_operation(plan: Plan) -> Iterator[str]:
     for step in plan.steps:
         anchor = plan.graph.nodes[step.nodes[0]]
-        wanted = anchor.inputs if anchor.is_kernel else (Entry(step.nodes[0]),)
+        wanted = (Entry(step.nodes[0]),) if is_copied(anchor) else anchor.inputs
         found = tuple(operand.entry for operand in step.operands)
         if found != wanted:
             yield f"step {step.index} reads {_show(found)}, {anchor.name} has {_show(wanted)}"

@@ -6,7 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_kit.graph.ir import DTYPE_BYTES
-from npu_kit.plan.geometry import Box, Contraction, Elementwise, Problem, Window, aligned_operand, problem_of, spans_of
+from npu_kit.plan.geometry import (
+    Box,
+    Contraction,
+    Elementwise,
+    Movement,
+    Problem,
+    Reduction,
+    Window,
+    aligned_operand,
+    problem_of,
+    spans_of,
+)
 from npu_kit.plan.ir import Operand, Plan, Step
 from npu_kit.render.names import operand_roles, tensor_name
 
@@ -84,7 +95,11 @@ def _positions(problem: Problem, operand: str, drawn: Sequence[str]) -> Pair:
         return 2, 3  # input and output channels, or depth and columns
     if isinstance(problem, Contraction) and drawn[0] != "y":
         return 1, 2  # a matmul or conv1d has one row y
-    if isinstance(problem, Elementwise):
+    if isinstance(problem, Reduction):
+        kept = [problem.kept.index(int(name[1:])) if name else -1 for name in drawn]
+        # Of x: the results that stand beside each other, and what each of them sums.
+        return (kept[1], len(problem.x.shape) - 1) if operand == "x" else (kept[0], kept[1])
+    if isinstance(problem, Elementwise | Movement):
         first, second = (int(name[1:]) if name else -1 for name in drawn)
         return first, second
     return 0, 1
@@ -113,7 +128,7 @@ def _own_spans(problem: Problem, step: Step, at: Place) -> dict[int, Span]:
     own: dict[int, Span] = {}
     if isinstance(problem, (Contraction, Window)):
         for position, (name, sliding) in enumerate((("y", problem.rows), ("x", problem.columns))):
-            if sliding.kernel > 1:
+            if sliding.kernel > 1 and sliding.upsample == 1:
                 start, stop = step.axis(name).span(at[name])
                 own[position] = min(start * sliding.stride, sliding.size), min(stop * sliding.stride, sliding.size)
     return own
@@ -159,5 +174,12 @@ def _box(
 
 
 def _bounds(pieces: Sequence[slice]) -> Span:
-    real = [piece for piece in pieces if piece.stop > piece.start]
-    return (min(p.start for p in real), max(p.stop for p in real)) if real else (0, 0)
+    ranges = [_range(piece) for piece in pieces]
+    real = [one for one in ranges if one]
+    return (min(min(one) for one in real), max(max(one) for one in real) + 1) if real else (0, 0)
+
+
+def _range(piece: slice) -> range:
+    """The positions of a slice; one that runs backwards to the first element has no number for its end."""
+    step = piece.step or 1
+    return range(piece.start, piece.stop if piece.stop is not None else -1, step)
