@@ -12,6 +12,8 @@ NBVAL := $(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeou
 LAB_ARGS ?=
 # Extra arguments for pytest, for example PYTEST_ARGS="-k planner -x".
 PYTEST_ARGS ?=
+# Processes that share the unit tests; "make PYTEST_WORKERS=0 unit" runs them in one, for a debugger.
+PYTEST_WORKERS ?= auto
 
 .DEFAULT_GOAL := help
 .PHONY: help lab tour test lint format unit notebooks test-browser lessons conformance fuzz fuzz-loaders bench clean
@@ -41,7 +43,7 @@ format: $(VENV)/.stamp-dev ## Lay out the code and mend what ruff can mend
 	$(BIN)/ruff format .
 
 unit: $(VENV)/.stamp-dev ## Run the tests in tests/ (PYTEST_ARGS="-k planner")
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 --dist=worksteal $(PYTEST_ARGS)
 
 notebooks: $(VENV)/.stamp-dev ## Run all notebooks: as the learner gets them, then the solved ones, with every exercise right
 	$(NBVAL) --ignore=notebooks/solutions notebooks

@@ -166,7 +166,8 @@ def threads_that_share_a_model() -> Any:
 
     def work(number: int) -> None:
         for _ in range(20):
-            if not np.allclose(model.run(x / (number + 1)), np.exp(np.maximum(x / (number + 1), 0)), rtol=1e-4):
+            right = np.maximum(np.sin(np.maximum(x / (number + 1), 0)), 0)
+            if not np.allclose(model.run(x / (number + 1)), right, rtol=1e-4, atol=1e-6):
                 wrong.append(number)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
