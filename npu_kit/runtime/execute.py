@@ -22,9 +22,9 @@ from npu_kit.plan.storage import place_views, reshaped
 from npu_kit.runtime.fast import FastPlan
 from npu_kit.runtime.memory import OnChipMemory
 from npu_kit.runtime.record import RegionRun, active_traces
-from npu_kit.runtime.step import Row, StepRunner
+from npu_kit.runtime.step import StepRunner
 from npu_kit.trace.counters import Counters
-from npu_kit.trace.events import EVENT_DTYPE
+from npu_kit.trace.events import EventLog, Events
 
 Array = NDArray[Any]
 MODES = ("fast", "step")
@@ -67,18 +67,18 @@ def execute(
     for entry, result in zip(graph.heads, results, strict=True):
         if not is_copied(graph.nodes[entry.node]):
             tensors.setdefault(entry, result)
-    recorded: tuple[tuple[Counters, ...], list[Row]] = ((), [])
+    counters: tuple[Counters, ...] = ()
+    events: Events | None = None
     traces = active_traces()
     fast = (prepared or FastPlan(plan)) if mode == "fast" else None
     if fast is not None and fast.scratch_bytes <= LARGEST_SCRATCH_BYTES:
         _run_fast(plan, fast, tensors, results)
-        recorded = (fast.counters() if traces else (), [])
+        counters = fast.counters() if traces else ()
     else:  # the same bits, in the memory that the machine has
-        recorded = _run_steps(plan, tensors, results, poison=poison)
+        counters, events = _run_steps(plan, tensors, results, poison=poison)
     _repeat_heads(graph, results)
     if traces:
-        counters, rows = recorded
-        run = RegionRun(plan, mode, counters, np.array(rows, EVENT_DTYPE))
+        run = RegionRun(plan, mode, counters, events)
         for trace in traces:
             trace.runs.append(run)
     return tuple(results)
@@ -101,21 +101,18 @@ def _run_fast(plan: Plan, fast: FastPlan, tensors: dict[Entry, Array], results: 
 
 def _run_steps(
     plan: Plan, tensors: dict[Entry, Array], results: Sequence[Array], *, poison: bool
-) -> tuple[tuple[Counters, ...], list[Row]]:
-    memory, timeline = OnChipMemory(plan.spec, plan), Timeline()
+) -> tuple[tuple[Counters, ...], Events]:
+    memory, timeline, log = OnChipMemory(plan.spec, plan), Timeline(), EventLog()
     counters: list[Counters] = []
-    rows: list[Row] = []
     _place(plan, tensors, memory)
     for step in plan.steps:
         timeline = Timeline(timeline.end)
         output = _output(plan.graph, step, tensors, results)
         with _named(plan.graph, step):
-            runner = StepRunner(plan, step, tensors, output, memory, timeline, poison=poison)
-            counted, events = runner.run()
+            runner = StepRunner(plan, step, tensors, output, memory, timeline, log, poison=poison)
+            counters.append(runner.run())
         tensors |= {entry: runner.tensors[entry] for entry in step.spills}  # from here on they are in DRAM
-        counters.append(counted)
-        rows.extend(events)
-    return tuple(counters), rows
+    return tuple(counters), log.events()
 
 
 def _output(graph: Graph, step: Step, tensors: Mapping[Entry, Array], results: Sequence[Array]) -> Array:

@@ -22,9 +22,9 @@ from npu_kit.runtime.arithmetic import to_declared
 from npu_kit.runtime.memory import OnChipMemory
 from npu_kit.runtime.slots import StepSlots, keep, real
 from npu_kit.trace.counters import Counters
+from npu_kit.trace.events import EventLog
 
 Array = NDArray[Any]
-Row = tuple[int, ...]
 
 
 class StepRunner:
@@ -37,6 +37,7 @@ class StepRunner:
         output: where the step's result goes.
         memory: the on-chip tiers.
         timeline: when engines and data are ready, during this step.
+        log: where events are kept.
         poison: fill every slot with NaN before it is used again.
     """
 
@@ -48,14 +49,15 @@ class StepRunner:
         output: Array,
         memory: OnChipMemory,
         timeline: Timeline,
+        log: EventLog,
         *,
         poison: bool = False,
     ) -> None:
-        self.step, self.memory, self.timeline = step, memory, timeline
+        self.step, self.memory, self.timeline, self._log = step, memory, timeline, log
         self.tensors, self.output = dict(tensors), output
         self.slots = StepSlots(plan, step, memory, poison=poison)
         self.cost = CostModel(plan.spec, plan.power_mode)
-        self.counters, self.rows = Counters(), list[Row]()
+        self.counters = Counters()
         self.dtypes = [plan.graph.nodes[node].outputs[0].dtype for node in step.nodes]
         self.running = self.dtypes[0]  # declared dtype of the value in the accumulator
         self._residents = {
@@ -67,8 +69,8 @@ class StepRunner:
             if buffer.first_step < step.index:  # an earlier step has copied it
                 self.tensors[entry] = self._near(buffer)
 
-    def run(self) -> tuple[Counters, list[Row]]:
-        """Run all instructions; returns what was counted, and one event row per instruction that took part."""
+    def run(self) -> Counters:
+        """Run all instructions, each with an event if it took part; returns what was counted."""
         for instruction in copies_before(self.slots.graph, self.step):
             entry = copied_tensor(self.step, instruction)
             self._copy(instruction, entry, self._near(self._residents[entry]), ("L3", "L2"))
@@ -87,7 +89,7 @@ class StepRunner:
         for instruction in copies_after(self.step):
             entry = copied_tensor(self.step, instruction)
             self._copy(instruction, entry, np.empty_like(self.tensors[entry]), ("L2", "L3"))
-        return self.counters, self.rows
+        return self.counters
 
     def _copy(self, instruction: Instruction, entry: Entry, target: Array, ends: tuple[str, str]) -> None:
         """A whole tensor."""
@@ -177,4 +179,4 @@ class StepRunner:
         took: tuple[int, int, int],
         entry: Entry | None = None,
     ) -> None:
-        self.rows.append(self.timeline.record(self.step, instruction, node, engine, ends, took, entry))
+        self._log.append(self.timeline.record(self.step, instruction, node, engine, ends, took, entry))

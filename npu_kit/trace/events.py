@@ -43,6 +43,27 @@ EVENT_DTYPE = np.dtype(
 Events = NDArray[np.void]
 
 
+class EventLog:
+    """Events as they come, kept in columns: at most ``FLUSH`` rows are Python objects at a time."""
+
+    FLUSH = 4096
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, ...]] = []
+        self._columns: list[Events] = []
+
+    def append(self, row: tuple[int, ...]) -> None:
+        """Add a row, in the order of EVENT_DTYPE's fields."""
+        self._rows.append(row)
+        if len(self._rows) == self.FLUSH:
+            self._columns.append(to_events(self._rows))
+            self._rows = []
+
+    def events(self) -> Events:
+        """All rows so far."""
+        return np.concatenate([*self._columns, to_events(self._rows)])
+
+
 def to_events(rows: Iterable[tuple[int, ...]]) -> Events:
     """Rows in the order of EVENT_DTYPE's fields, as columns."""
     return np.array(list(rows), dtype=EVENT_DTYPE)

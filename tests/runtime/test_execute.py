@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,11 @@ from npu_kit.plan.planner import make_plan
 from npu_kit.plan.traffic import plan_counters
 from npu_kit.plan.verify import verify_plan
 from npu_kit.runtime.execute import execute
+from npu_kit.runtime.fast import FastPlan
 from npu_kit.runtime.record import record
 from npu_kit.runtime.reference import run_graph
 from npu_kit.trace.counters import total
-from npu_kit.trace.events import bytes_by_boundary
+from npu_kit.trace.events import EVENT_DTYPE, EventLog, bytes_by_boundary, to_events
 
 SPEC = load_spec("example")
 
@@ -241,3 +243,40 @@ def test_recordings_nest_and_end() -> None:
             execute(plan, arrays)
     execute(plan, arrays)
     assert (len(outer.runs), len(inner.runs)) == (2, 1)
+
+
+def test_a_trace_of_fast_mode_has_the_events_of_step_mode() -> None:
+    plan = make_plan(conv_relu_pool(), SPEC)
+    arrays = random_arrays(plan.graph)
+    with record() as fast:
+        execute(plan, arrays)
+    with record() as step:
+        execute(plan, arrays, mode="step")
+    assert len(fast.events) and np.array_equal(fast.events, step.events)
+
+
+def test_a_trace_of_a_million_tiles_is_small_and_there_at_once() -> None:
+    b = GraphBuilder()
+    b.op("matmul", b.input((8192, 8)), b.input((8, 8192)))
+    plan = make_plan(b.graph(), SPEC, tile=8)
+    arrays, out = random_arrays(plan.graph), [np.empty((8192, 8192), np.float32)]
+    prepared = FastPlan(plan)
+    execute(plan, arrays, out, prepared=prepared)
+    tracemalloc.start()
+    try:
+        with record() as trace:
+            execute(plan, arrays, out, prepared=prepared)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert trace.counters.tiles == 1024 * 1024
+    assert held < 1 << 20
+
+
+def test_events_are_kept_in_columns_as_they_come() -> None:
+    log = EventLog()
+    rows = [(i, *[i % 5] * (len(EVENT_DTYPE.names or ()) - 1)) for i in range(2 * EventLog.FLUSH + 3)]
+    for row in rows:
+        log.append(row)
+    assert np.array_equal(log.events(), to_events(rows))
+    assert len(EventLog().events()) == 0
