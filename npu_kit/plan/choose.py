@@ -71,7 +71,7 @@ class Chooser:
             builder = StepBuilder(graph, self.spec, index, group, tiers)
             kind = self._kinds[alike] = self._search(builder, name, on_chip, like)
         bare = rebound(kind.bare, graph, index, group)
-        step, residents = (bare, ()) if kind.streams else _make_resident(graph, bare, kind.loads, on_chip)
+        step, residents = _make_resident(graph, bare, kind.loads, on_chip, streams=kind.streams)
         reasons = [one if one.subject == name else replace(one, subject=name) for one in kind.reasons]
         reasons += [_resident_reason(one, _loads_by_tensor(step, kind.loads)[one.entry]) for one in residents]
         return Choice(step, tuple(reasons), self._cost_of(graph, step, alike))
@@ -174,9 +174,13 @@ def _loads_by_tensor(step: Step, loads: Sequence[int]) -> dict[Entry, int]:
 
 
 def _make_resident(
-    graph: Graph, step: Step, loads: Sequence[int], on_chip: TensorMemory
+    graph: Graph, step: Step, loads: Sequence[int], on_chip: TensorMemory, *, streams: bool = False
 ) -> tuple[Step, tuple[Buffer, ...]]:
-    """Copy to L2, for the time of this step, what its tiles would read from DRAM more than once; most saved first."""
+    """Copy to L2, for the time of this step, what its tiles would read from DRAM more than once; most saved first.
+
+    A copy that is still there is read in any case: it costs nothing, and a later step may go on to use it. Where the
+    step ``streams``, no other is made.
+    """
     far = {operand.entry for operand in step.reads if operand.tier == "L3"}
     saved = {
         entry: nbytes - graph.type_of(entry).nbytes
@@ -185,9 +189,10 @@ def _make_resident(
     }
     residents: list[Buffer] = []
     for entry in sorted(saved, key=lambda one: (-saved[one], one)):
-        if saved[entry] <= 0:
-            continue
-        buffer = on_chip.copy(graph.nodes[entry.node].name, entry, graph.type_of(entry).nbytes, step.index)
+        if saved[entry] <= 0 or streams:
+            buffer = on_chip.keep_copy(entry, step.index)
+        else:
+            buffer = on_chip.copy(graph.nodes[entry.node].name, entry, graph.type_of(entry).nbytes, step.index)
         if buffer is not None:
             residents.append(buffer)
     near = {buffer.entry: "L2" for buffer in residents}
@@ -197,6 +202,10 @@ def _make_resident(
 
 def _resident_reason(resident: Buffer, loads_bytes: int) -> Reason:
     because = f"its tiles are read {loads_bytes} bytes in all, the tensor has {resident.nbytes}: DRAM is read once"
+    if loads_bytes <= resident.nbytes:
+        because = (
+            f"the copy that step {resident.first_step} made is still there: {loads_bytes} bytes of DRAM traffic less"
+        )
     numbers = {"loads_bytes": loads_bytes, "tensor_bytes": resident.nbytes}
     return Reason("resident", resident.name, "L2", because, numbers)
 

@@ -104,19 +104,28 @@ class TensorMemory:
 
         None if there is no room.
         """
-        number = self._copies.get(entry)
-        if number is not None:
-            old = self._buffers[number]
-            if self._is_free(old, range(old.last_step + 1, step + 1)):
-                longer = replace(old, last_step=max(step, old.last_step))
-                self._keep(number, longer, range(old.last_step + 1, step + 1))
-                return longer
+        kept = self.keep_copy(entry, step)
+        if kept is not None:
+            return kept
         offset = self.gap(nbytes, step, step)
         if offset is None:
             return None
         buffer = Buffer(name, entry, "resident", self.tier, offset, nbytes, step, step)
         self._keep(self._next, buffer, range(step, step + 1), entry)
         return buffer
+
+    def keep_copy(self, entry: Entry, step: int) -> Buffer | None:
+        """The copy that an earlier step made, if it can stay until ``step``."""
+        number = self._copies.get(entry)
+        if number is None:
+            return None
+        old = self._buffers[number]
+        more = range(old.last_step + 1, step + 1)
+        if not self._is_free(old, more):
+            return None
+        longer = replace(old, last_step=max(step, old.last_step))
+        self._keep(number, longer, more)
+        return longer
 
     def _at(self, steps: range) -> list[Buffer]:
         """The buffers that are live in any of ``steps``."""

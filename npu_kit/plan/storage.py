@@ -26,6 +26,11 @@ def homes(graph: Graph) -> dict[Entry, Entry]:
     return owner
 
 
+def shared_homes(graph: Graph) -> frozenset[Entry]:
+    """The entries whose memory others show, all of it or a part: views, reshapes, and the pieces of joins."""
+    return frozenset(home for entry, home in homes(graph).items() if entry != home)
+
+
 def place_views(graph: Graph, tensors: dict[Entry, Array]) -> None:
     """Add the arrays of views, and of the pieces of joins, to the arrays that own their memory."""
     for i, node in enumerate(graph.nodes):

@@ -17,7 +17,7 @@ from npu_kit.plan.ir import Buffer, Reason
 from npu_kit.plan.no_room import refuse_tensor
 from npu_kit.plan.placement import FarMemory, TensorMemory
 from npu_kit.plan.steps import is_copied, label
-from npu_kit.plan.storage import homes
+from npu_kit.plan.storage import homes, shared_homes
 from npu_kit.plan.windows import verify_windows
 
 
@@ -84,8 +84,7 @@ class _Placer:
                 self.readers.setdefault(entry, []).append(index)
         for index, entry in enumerate(copied_heads(graph), start=len(groups)):
             self.readers.setdefault(self.owner[entry], []).append(index)
-        shared = (home for entry, home in self.owner.items() if entry != home)
-        self.in_pieces = set(shared)  # tensors that views and joins show parts of
+        self.in_pieces = shared_homes(graph)
 
     def place_in_dram(self, name: str, entry: Entry, role: str, first_step: int = 0) -> None:
         kind = self.graph.type_of(entry)

@@ -138,7 +138,7 @@ def _rows(step: Step, problem: Rows, node: Node, inputs: Sequence[Array]) -> Arr
     packed = np.full((columns.count, rows, columns.tile), problem.fill, moved.dtype)
     places = [slice(*columns.span(part)) for part in range(columns.count)]
     for tile, place in zip(packed, places, strict=True):
-        tile[:, : place.stop - place.start] = moved[..., place].reshape(rows, -1)
+        tile[:, : place.stop - place.start] = moved[..., place].reshape(rows, place.stop - place.start)
     statistics = [np.full(rows, STARTS[name], np.float32) for name in problem.stages[:-1]]
     for stage in problem.stages[:-1]:
         for tile, place in zip(packed, places, strict=True):

@@ -100,8 +100,9 @@ def _transposed_conv(node: Node, inputs: Sequence[Array]) -> Array:
     top, left, bottom, right = attrs["padding"]
     rows, columns = node.outputs[0].shape[2:]
     out = np.zeros((batch, groups, w.shape[1], rows + top + bottom, columns + left + right), compute)
-    x = x.reshape(batch, groups, -1, height * width)
-    w = w.reshape(groups, -1, *w.shape[1:])
+    depth = w.shape[0] // groups
+    x = x.reshape(batch, groups, depth, height * width)
+    w = w.reshape(groups, depth, *w.shape[1:])
     for kh, kw in np.ndindex(w.shape[-2:]):
         product = np.matmul(w[..., kh, kw].transpose(0, 2, 1), x).reshape(*out.shape[:3], height, width)
         out[..., kh * dy : kh * dy + (height - 1) * sy + 1 : sy, kw * dx : kw * dx + (width - 1) * sx + 1 : sx] += (
@@ -159,6 +160,8 @@ def _softmax(node: Node, inputs: Sequence[Array]) -> Array:
 def _log_softmax(node: Node, inputs: Sequence[Array]) -> Array:
     axis: Any = node.attrs["axis"]
     x = inputs[0].astype(np.float32)
+    if x.size == 0:
+        return x
     shifted = x - x.max(axis, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis, keepdims=True)))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from graphs import GraphBuilder, conv_relu_pool, first_layer_of_resnet18, graphs, matmul_chain
+from graphs import GraphBuilder, conv_relu_pool, first_layer_of_resnet18, graphs, matmul_chain, random_arrays
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +26,8 @@ from npu_kit.plan.steps import StepBuilder
 from npu_kit.plan.tiling import balanced, reduction_chunk
 from npu_kit.plan.traffic import plan_counters
 from npu_kit.plan.verify import verify_coverage
+from npu_kit.runtime.execute import execute
+from npu_kit.runtime.reference import run_graph
 from npu_kit.trace.counters import total
 from npu_kit.trace.events import CAUSES, KINDS
 
@@ -280,3 +282,22 @@ def test_tiles_stream_from_dram_where_a_copy_would_only_delay_the_first(monkeypa
     assert reason.numbers["cycles"] < reason.numbers["other_cycles"]
     assert reason.numbers["other_dram_bytes"] < reason.numbers["dram_bytes"]
     assert reason.numbers["dram_bytes"] == total(plan_counters(streamed)).dram_bytes
+
+
+@pytest.mark.parametrize("double_buffer", [False, True])
+def test_a_step_between_two_that_share_a_copy_reads_it_too(double_buffer: bool) -> None:
+    """It reads the tensor once only, and so would not have made a copy."""
+    b = GraphBuilder()
+    x = b.input((16, 2, 17, 3), "int8")
+    wide = b.op("broadcast_to", x, newshape=(3, 16, 2, 17, 3))
+    once = b.op("multiply", b.input((16, 2, 17, 1), "int8"), x)
+    wider = b.op("broadcast_to", x, newshape=(4, 16, 2, 17, 3))
+    graph = b.graph(wide, once, wider)
+    plan = make_plan(graph, SPEC.replace(capacity_bytes={"L2": 4000}), tile=(8, 32), double_buffer=double_buffer)
+    (copied,) = (buffer for buffer in plan.buffers if buffer.role == "resident")
+    assert (copied.first_step, copied.last_step) == (0, 2)
+    assert [entry for step in plan.steps for entry in step.prefetch] == [copied.entry]
+    assert "the copy that step 0 made is still there" in " ".join(reason.because for reason in plan.reasons)
+    arrays = random_arrays(graph)
+    for found, right in zip(execute(plan, arrays, mode="step", poison=True), run_graph(graph, arrays), strict=True):
+        assert np.array_equal(found, right)

@@ -14,7 +14,7 @@ from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.hw.presets import load_spec
 from npu_kit.plan.forecast import forecast
-from npu_kit.plan.ir import Plan
+from npu_kit.plan.ir import Buffer, Plan, Step
 from npu_kit.plan.planner import make_plan
 from npu_kit.plan.traffic import plan_counters
 from npu_kit.plan.verify import verify_coverage, verify_plan
@@ -129,3 +129,33 @@ def test_any_order_of_reads_in_any_room(reads: list[tuple[int, int]], room: int)
         values.append(b.op("multiply", values[one % len(values)], values[other % len(values)]))
     plan = make_plan(b.graph(), SPEC.replace(capacity_bytes={"L2": room * 2400 + 300}))
     check(plan)
+
+
+def test_a_tensor_that_a_reshape_shows_is_never_spilled() -> None:
+    """The copy in DRAM would be known under its own name alone."""
+    b = GraphBuilder()
+    early = b.op("sigmoid", b.input((ROWS, COLUMNS)))
+    shown = b.op("reshape", early, newshape=(ROWS, COLUMNS))
+    value = b.op("relu", b.op("tanh", early))
+    b.op("add", b.op("multiply", b.op("gelu", value), value), shown)
+    plan = make_plan(b.graph(), TWO)
+    assert not spilled(plan)
+    check(plan)
+    (index,) = (step.index for step in plan.steps if step.output == Entry(early))
+    dram = next(buffer for buffer in plan.buffers if buffer.tier == "L3")
+    far = dataclasses.replace(dram, entry=Entry(early), role="intermediate", offset_bytes=1 << 20, nbytes=NBYTES)
+    far = dataclasses.replace(far, name="far", first_step=index + 1, last_step=len(plan.steps) - 1)
+    buffers = (*(_until(one, Entry(early), index + 1) for one in plan.buffers), far)
+    steps = tuple(_reading_from_dram(step, Entry(shown), index + 1, Entry(early)) for step in plan.steps)
+    with pytest.raises(PlanError, match="which other nodes show parts of"):
+        verify_plan(dataclasses.replace(plan, steps=steps, buffers=buffers))
+
+
+def _until(buffer: Buffer, entry: Entry, step: int) -> Buffer:
+    return dataclasses.replace(buffer, last_step=step) if buffer.entry == entry else buffer
+
+
+def _reading_from_dram(step: Step, entry: Entry, spilling: int, spilled: Entry) -> Step:
+    """The step with ``entry`` read from DRAM, and with the spill if it is the one that makes it."""
+    operands = (dataclasses.replace(one, tier="L3") if one.entry == entry else one for one in step.operands)
+    return dataclasses.replace(step, operands=tuple(operands), spills=(spilled,) if step.index == spilling else ())

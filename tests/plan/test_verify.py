@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from breakable_plans import (
     PLANS,
@@ -27,7 +28,7 @@ from breakable_plans import (
     stripes,
     two_layers,
 )
-from graphs import matmul_chain
+from graphs import GraphBuilder, matmul_chain, random_arrays
 
 from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry
@@ -35,6 +36,7 @@ from npu_kit.plan.ir import Axis, Operand, Plan
 from npu_kit.plan.planner import make_plan
 from npu_kit.plan.stripes import JOIN, VIEW
 from npu_kit.plan.verify import RULES, verify_coverage, verify_plan
+from npu_kit.runtime.execute import execute
 
 
 def test_the_plans_are_what_they_are_for() -> None:
@@ -370,3 +372,17 @@ def test_tiles_that_overlap_are_found(build: Callable[[], Plan], monkeypatch: py
 def test_coverage_finds_an_element_that_is_never_stored() -> None:
     with pytest.raises(PlanError, match=r"step 0, conv2d.*stored never or more than once"):
         verify_coverage(axis("y", extent=8)(convolution_and_pool()))
+
+
+def test_what_is_returned_reshaped_lives_until_the_copy_is_made() -> None:
+    """Here a second copy follows, for which the tensor need not wait."""
+    b = GraphBuilder()
+    x = b.input((4, 6))
+    shown = b.op("reshape", b.op("relu", x), newshape=(6, 4))
+    plan = make_plan(b.graph(shown, x), SPEC)
+    kept = plan.buffers[first_of(plan, "intermediate")]
+    assert (kept.tier, kept.last_step, len(plan.steps)) == ("L2", 1, 3)
+    arrays = random_arrays(plan.graph)
+    for mode in ("fast", "step"):
+        reshaped, echoed = execute(plan, arrays, mode=mode)
+        assert np.array_equal(reshaped, arrays[0].clip(0).reshape(6, 4)) and np.array_equal(echoed, arrays[0])

@@ -280,3 +280,34 @@ def test_events_are_kept_in_columns_as_they_come() -> None:
         log.append(row)
     assert np.array_equal(log.events(), to_events(rows))
     assert len(EventLog().events()) == 0
+
+
+EMPTY: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
+    ("matmul", [(3, 0), (0, 5)], {}),
+    ("conv2d", [(2, 4, 6, 6), (0, 4, 3, 3)], {}),
+    ("conv2d_transpose", [(0, 4, 6, 6), (4, 8, 3, 3)], {}),
+    ("conv2d_transpose", [(2, 4, 6, 6), (4, 0, 3, 3)], {"groups": 2}),
+    ("max_pool2d", [(0, 4, 6, 6)], {"pool_size": (2, 2)}),
+    ("softmax", [(3, 0, 5)], {"axis": 2}),
+    ("log_softmax", [(3, 0, 5)], {"axis": 0}),
+    ("log_softmax", [(3, 0, 5)], {"axis": 1}),
+    ("layer_norm", [(3, 0, 5), (5,), (5,)], {"axis": 2}),
+    ("layer_norm", [(3, 0, 5), (0,), (0,)], {"axis": 1}),
+    ("rms_norm", [(0, 4), (4,)], {"axis": 1}),
+    ("permute_dims", [(3, 0, 5)], {"axes": (2, 0, 1)}),
+    ("pad", [(0, 4)], {"pad_width": (1, 2, 0, 0), "pad_value": 7.0}),
+    ("concat", [(3, 0), (3, 2)], {"axis": 1}),
+]
+
+
+@pytest.mark.parametrize(("name", "shapes", "attrs"), EMPTY)
+def test_what_has_no_elements_is_computed_too(name: str, shapes: list[tuple[int, ...]], attrs: dict[str, Any]) -> None:
+    b = GraphBuilder()
+    b.op(name, *map(b.input, shapes), **attrs)
+    graph = b.graph()
+    plan, arrays = make_plan(graph, SPEC), random_arrays(graph)
+    (right,) = run_graph(graph, arrays)
+    for mode in ("step", "fast"):
+        (found,) = execute(plan, arrays, mode=mode)
+        assert found.shape == graph.type_of(graph.heads[0]).shape
+        assert np.array_equal(found, right)

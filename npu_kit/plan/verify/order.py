@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from npu_kit.graph.ir import Entry
 from npu_kit.graph.ops import is_reshape
 from npu_kit.plan.ir import Buffer, Plan, Step
-from npu_kit.plan.storage import homes
+from npu_kit.plan.steps import is_copied
+from npu_kit.plan.storage import homes, shared_homes
 from npu_kit.plan.stripes import JOIN, VIEW
 
 
@@ -56,8 +57,11 @@ def _copies_are_made_when_they_begin(plan: Plan) -> Iterator[str]:
 
 
 def _spills_follow_the_last_use_in_l2(plan: Plan) -> Iterator[str]:
-    """A spilled tensor is in L2 until the end of the step that copies it, and is read from L3 only after that."""
-    places = _Places(plan)
+    """A spilled tensor is in L2 until the end of the step that copies it, and is read from L3 only after that.
+
+    It is read under its own name alone: what views and joins show of a tensor stays where it was.
+    """
+    places, in_pieces = _Places(plan), shared_homes(plan.graph)
     spills = [(entry, step.index) for step in plan.steps for entry in step.spills]
     moved = dict(spills)
     if len(moved) != len(spills):
@@ -66,6 +70,8 @@ def _spills_follow_the_last_use_in_l2(plan: Plan) -> Iterator[str]:
         near, far = places.own(entry, "L2"), places.own(entry, "L3")
         if near is None or far is None or plan.graph.nodes[entry.node].kind != "kernel":
             yield f"step {index} spills node {entry.node}, which has no place in both L2 and L3"
+        elif entry in in_pieces:
+            yield f"step {index} spills node {entry.node}, which other nodes show parts of"
         elif near.last_step != index or far.first_step != index:
             lives = f"in L2 until step {near.last_step} and in L3 from step {far.first_step}"
             yield f"step {index} spills node {entry.node}, which is {lives}"
@@ -85,13 +91,16 @@ def _outputs_have_a_place(plan: Plan) -> Iterator[str]:
 
 
 def _tensors_live_from_their_first_write(plan: Plan) -> Iterator[str]:
-    """Arguments are there before the first step, and what the region returns is there after the last."""
+    """Arguments are there before the first step, and what the region returns is there after the last.
+
+    What is returned as a copy has to live until that is made, as anything that is read.
+    """
     first: dict[Entry, int] = {Entry(node): 0 for node in plan.graph.arg_nodes}
     owner = homes(plan.graph)
     for step in plan.steps:
         first.setdefault(owner[step.output], step.index)
     last = len(plan.steps) - 1
-    returned = {owner[head] for head in plan.graph.heads}
+    returned = {owner[head] for head in plan.graph.heads if not is_copied(plan.graph.nodes[head.node])}
     spilled = {(entry, "L3") for step in plan.steps for entry in step.spills}
     for buffer in plan.buffers:
         if buffer.role == "resident":
