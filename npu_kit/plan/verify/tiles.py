@@ -22,12 +22,12 @@ from npu_kit.plan.geometry import (
     aligned_operand,
     problem_of,
 )
-from npu_kit.plan.geometry.rows import STATISTICS
+from npu_kit.plan.geometry.rows import GATHERED
 from npu_kit.plan.ir import Axis, Plan, Step
 from npu_kit.plan.steps import label
 
 _CHUNK = ("c", "kh", "kw")
-_SINGLE = {"accumulator", "patches", "partials", *itertools.chain(*STATISTICS.values())}  # nothing is loaded into them
+_SINGLE = {"accumulator", "patches", "partials", *GATHERED}  # nothing is loaded into them
 # The loops of each dataflow that a program exists for, outermost first, and the operand that they keep near.
 _ORDERS: Mapping[str, Mapping[tuple[str, ...], str]] = {
     "output_stationary": {
