@@ -64,6 +64,14 @@ def test_a_step_that_copies_says_what(spec: NpuSpec) -> None:
     assert words(check(tiles(plan, 3)))[0].startswith("Step 3, copy of constant 1: tile 0 of ")
 
 
+def test_a_reshape_that_the_region_returns_is_a_copy(spec: NpuSpec) -> None:
+    b = GraphBuilder()
+    b.op("reshape", b.op("relu", b.input((4, 6))), newshape=(8, 3))
+    plan = make_plan(b.graph(), spec)
+    assert step_titles(plan) == ("relu", "copy of reshape")
+    assert operand_roles(plan, plan.steps[1]) == {"x0": "x0 of copy"}
+
+
 def test_the_rows_of_stripes_cover_the_result_once(striped: Plan) -> None:
     """And each stripe goes through all three steps of the chain, only the last of which writes these rows."""
     found = [re.fullmatch(r"(\S+), (for )?rows (\d+):(\d+)", title) for title in step_titles(striped)]
