@@ -15,8 +15,7 @@ from typing import Any
 from npu_kit.graph.ir import AttrValue, Entry, Graph, Node, TensorType
 from npu_kit.plan.chains import Link, RowSpan
 from npu_kit.plan.geometry import aligned_operand
-
-VIEW, JOIN = "view", "join"  # kinds of node that only a planned graph has
+from npu_kit.plan.storage import JOIN, VIEW
 
 Stripes = Sequence[Sequence[RowSpan]]  # per stripe, the output rows of every group of the chain
 

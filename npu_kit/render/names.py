@@ -10,7 +10,7 @@ from collections import Counter
 
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.plan.ir import Plan, Step
-from npu_kit.plan.stripes import JOIN, VIEW
+from npu_kit.plan.storage import JOIN, VIEW
 from npu_kit.render.format import shorten
 
 _NAME_CHARACTERS = 24

@@ -6,8 +6,6 @@ tiles stay small.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,10 +21,7 @@ CAUSES = ("", "operand", "accumulator", "slot", "tensor")
 EVENT_DTYPE = np.dtype(
     [
         ("step", "<i4"),  # index of the step in its plan
-        (
-            "tile",
-            "<i4",
-        ),  # number of the output tile within the step, in loop order; -1 for a tensor that is copied whole
+        ("tile", "<i4"),  # number of the output tile within the step, in loop order; -1: a tensor that is copied whole
         ("node", "<i4"),  # id of the graph node: the one computed, or the one whose tensor is moved
         ("kind", "u1"),  # index into KINDS
         ("engine", "u1"),  # index into ENGINES
@@ -41,11 +36,6 @@ EVENT_DTYPE = np.dtype(
 )
 
 Events = NDArray[np.void]
-
-
-def to_events(rows: Iterable[tuple[int, ...]]) -> Events:
-    """Rows in the order of EVENT_DTYPE's fields, as columns."""
-    return np.array(list(rows), dtype=EVENT_DTYPE)
 
 
 def bytes_by_boundary(events: Events) -> dict[tuple[str, str], int]:

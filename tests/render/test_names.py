@@ -13,7 +13,7 @@ from npu_kit.graph.ir import Entry, Graph
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.planner import make_plan
-from npu_kit.plan.stripes import JOIN
+from npu_kit.plan.storage import JOIN
 from npu_kit.render import graph_diagram, memory_map, occupancy, steps_table, tiles
 from npu_kit.render.diagram import verify_diagram
 from npu_kit.render.names import node_names, operand_roles, step_title, step_titles, tensor_name

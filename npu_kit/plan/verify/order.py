@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from npu_kit.graph.ir import Entry
 from npu_kit.graph.ops import is_reshape
 from npu_kit.plan.ir import Buffer, Plan, Step
-from npu_kit.plan.storage import homes
-from npu_kit.plan.stripes import JOIN, VIEW
+from npu_kit.plan.storage import JOIN, VIEW, homes
 
 
 def _reads_follow_writes(plan: Plan) -> Iterator[str]:
