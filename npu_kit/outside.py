@@ -59,6 +59,24 @@ def verify_target(path: Path) -> None:
         raise OutsideError("", f"it is a link to {os.readlink(path)}, and the kit writes only where it was told to")
 
 
+def write_text(path: Path, text: str, *, overwrite: bool) -> None:
+    """Write an ordinary file as UTF-8, with the same bytes on every system.
+
+    Raises:
+        OutsideError: the file exists and ``overwrite`` is False, it is a link, or it cannot be written.
+    """
+    try:
+        verify_target(path)
+        with path.open("w" if overwrite else "x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except FileExistsError:
+        raise OutsideError("", "it exists", "another name, or overwrite=True.") from None
+    except OSError as error:
+        raise OutsideError("", error.strerror or str(error)) from None
+    except ValueError as error:  # a link, or a name that no system has
+        raise OutsideError("", str(error), "another name.") from None
+
+
 def parse_json(text: str) -> Any:
     """The content of JSON text: objects, arrays, text, integers, finite floats, true, false and null.
 

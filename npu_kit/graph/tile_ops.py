@@ -1,4 +1,4 @@
-"""The operations of the table that sum or reduce over more than one element: contractions, windows, softmax."""
+"""The operations of the table that combine more than one element: contractions, windows, reductions, rows."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from npu_kit.errors import SpecError
 from npu_kit.hw.spec import Engine, MemoryTier, NpuSpec, PowerMode, TileSpec
 from npu_kit.hw.verify import verify_spec
-from npu_kit.outside import OutsideError, parse_json, read_text, verify_target
+from npu_kit.outside import OutsideError, parse_json, read_text, write_text
 
 FORMAT_VERSION = 1
 MAX_FILE_BYTES = 1_000_000
@@ -68,15 +68,9 @@ def save_spec(spec: NpuSpec, path: str | os.PathLike[str], *, overwrite: bool = 
     target = Path(path)
     text = spec_to_json(spec)
     try:
-        verify_target(target)
-        with target.open("w" if overwrite else "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise SpecError(f"cannot write {target}", "it exists", "another name, or overwrite=True.") from None
-    except OSError as error:
-        raise SpecError(f"cannot write {target}", error.strerror or str(error)) from None
-    except ValueError as error:  # a link, or a name that no system has
-        raise SpecError(f"cannot write {target}", str(error), "another name.") from None
+        write_text(target, text, overwrite=overwrite)
+    except OutsideError as error:
+        raise SpecError(f"cannot write {target}", error.why, error.hint) from None
     return target
 
 

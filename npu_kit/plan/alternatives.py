@@ -17,10 +17,10 @@ from npu_kit.plan.estimate import Cost, estimate_cost
 from npu_kit.plan.forecast import forecast
 from npu_kit.plan.fusion import Group
 from npu_kit.plan.geometry import Contraction, Window, problem_of
-from npu_kit.plan.ir import Operand, Plan, Reason, Step
+from npu_kit.plan.ir import Plan, Reason, Step
 from npu_kit.plan.metrics import plan_metrics
-from npu_kit.plan.reasons import against
-from npu_kit.plan.steps import StepBuilder, label
+from npu_kit.plan.reasons import against, long_axes, tile_in_words
+from npu_kit.plan.steps import StepBuilder, label, reading_from
 from npu_kit.plan.traffic import tile_sizes
 from npu_kit.trace.events import Events
 
@@ -133,9 +133,8 @@ def _tiles(plan: Plan, step: Step) -> Iterator[Reason]:
     if not priced:
         return
     best, shape = min(priced)
-    chosen = " x ".join(f"{axis.name} {axis.tile}/{axis.extent}" for axis in step.axes if axis.extent > 1)
     because, numbers = _priced(here, best, f"a tile of {shape}", "no shape but the machine's is searched")
-    yield Reason("tile", name, chosen or "one element", because, numbers)
+    yield Reason("tile", name, tile_in_words(long_axes(step)), because, numbers)
 
 
 def _other_tiles(spec: NpuSpec) -> Iterator[NpuSpec]:
@@ -165,17 +164,9 @@ def _tiers(plan: Plan, step: Step, readers: Sequence[Step]) -> Iterator[Reason]:
         return
     cost = CostModel(plan.spec, plan.power_mode)
     near = [estimate_cost(plan.graph, one, cost) for one in (step, *readers)]
-    moved = (replace(step, output_tier="L3"), *(_from_dram(one, step.output) for one in readers))
+    moved = (replace(step, output_tier="L3"), *(reading_from(one, {step.output: "L3"}) for one in readers))
     far = [estimate_cost(plan.graph, one, cost) for one in moved]
     here, other = (sum(of, Cost(0, 0)) for of in (near, far))
     because, numbers = _priced(here, other, "with a place in DRAM", "what fits stays on the chip")
     because = f"with the steps that read it, {because}"
     yield Reason("tier", label(plan.graph, step.nodes), "L2", because, numbers)
-
-
-def _from_dram(step: Step, entry: Entry) -> Step:
-    def moved(operand: Operand) -> Operand:
-        return replace(operand, tier="L3") if operand.entry == entry else operand
-
-    groups = (tuple(None if one is None else moved(one) for one in group) for group in step.epilogue_operands)
-    return replace(step, operands=tuple(map(moved, step.operands)), epilogue_operands=tuple(groups))

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from npu_kit.graph.ir import Entry, Graph, Node
-from npu_kit.plan.fusion import Group
+from npu_kit.plan.fusion import Group, readers_of
 from npu_kit.plan.geometry import Contraction, Elementwise, Window, problem_of
 from npu_kit.plan.geometry.sliding import Sliding
 
-Rows = tuple[int, int]  # start and stop
+RowSpan = tuple[int, int]  # start and stop of some rows of a tensor
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Link:
     axis: int  # of the output's rows; the running input's rows lie along the same one
     sliding: Sliding | None  # None for an elementwise anchor
 
-    def needs(self, rows: Rows) -> Rows:
+    def needs(self, rows: RowSpan) -> RowSpan:
         """The real input rows that the output rows need; empty where all is padding."""
         if self.sliding is None:
             return rows
@@ -31,7 +31,7 @@ class Link:
         last = (rows[1] - 1) * self.sliding.stride + (kernel - 1) * self.sliding.dilation - self.sliding.before
         return max(0, first), min(self.sliding.size, last + 1)
 
-    def padding(self, rows: Rows) -> Rows:
+    def padding(self, rows: RowSpan) -> RowSpan:
         """Padding above and below the real rows."""
         assert self.sliding is not None
         kernel = self.sliding.kernel
@@ -62,10 +62,7 @@ def chains(graph: Graph, groups: Sequence[Group], far: Collection[Entry]) -> lis
     if not far:
         return found
     group_of = {node: group for group in groups for node in group.nodes}
-    readers: dict[Entry, list[int]] = {}
-    for node_id, node in enumerate(graph.nodes):
-        for entry in node.inputs:
-            readers.setdefault(entry, []).append(node_id)
+    readers = readers_of(graph)
     for group in groups:
         link = None if group in taken else link_of(graph, group)
         run: list[Link] = []
@@ -97,7 +94,7 @@ def _next_link(
     return following
 
 
-def stripe_rows(graph: Graph, chain: Sequence[Link], count: int) -> list[list[Rows]]:
+def stripe_rows(graph: Graph, chain: Sequence[Link], count: int) -> list[list[RowSpan]]:
     """For each of ``count`` stripes, the output rows of every group of the chain."""
     height = graph.type_of(Entry(chain[-1].group.nodes[-1])).shape[chain[-1].axis]
     size = -(-height // count)
@@ -110,7 +107,7 @@ def stripe_rows(graph: Graph, chain: Sequence[Link], count: int) -> list[list[Ro
     return stripes
 
 
-def stripe_bytes(graph: Graph, chain: Sequence[Link], rows: Sequence[Rows]) -> int:
+def stripe_bytes(graph: Graph, chain: Sequence[Link], rows: Sequence[RowSpan]) -> int:
     """The most that two tensors next to each other, inside the chain, take of L2 for one stripe."""
     sizes = []
     for link, (start, stop) in zip(chain[:-1], rows[:-1], strict=True):
@@ -137,7 +134,7 @@ def excerpt(graph: Graph, chain: Sequence[Link]) -> tuple[Graph, list[Link], lis
     return part, links, outside
 
 
-def fewest_stripes(graph: Graph, chain: Sequence[Link], limit_bytes: int) -> list[list[Rows]]:
+def fewest_stripes(graph: Graph, chain: Sequence[Link], limit_bytes: int) -> list[list[RowSpan]]:
     """The stripes of the chain, as few as keep what is between its steps within the limit; empty if none do."""
     height = graph.type_of(Entry(chain[-1].group.nodes[-1])).shape[chain[-1].axis]
     for size in sorted({-(-height // count) for count in range(2, height + 1)}, reverse=True):

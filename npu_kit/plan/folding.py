@@ -61,12 +61,12 @@ def fold_step(plan: Plan, step: Step) -> tuple[FoldedItem, ...]:
     return (*before, *_fold(facts, axes, lines, ()), *after)
 
 
-def instruction_count(plan: Plan) -> int:
-    """Instructions of the whole plan, those that take no cycle included."""
-    count = sum(len(step.prefetch) + len(step.spills) for step in plan.steps)
-    for step in plan.steps:
+def instruction_count(plan: Plan, steps: Sequence[int] | None = None) -> int:
+    """Instructions of a plan, or of some of its steps, those that take no cycle included."""
+    count = 0
+    for step in plan.steps if steps is None else (plan.steps[index] for index in steps):
         nest = nest_of(step, problem_of(plan.graph, step.nodes[0]))
-        count += sum(map(nest.times, nest.body))
+        count += len(step.prefetch) + len(step.spills) + sum(map(nest.times, nest.body))
     return count
 
 

@@ -25,7 +25,7 @@ from npu_kit.plan.geometry import (
     problem_of,
     spans_of,
 )
-from npu_kit.plan.ir import Operand, Plan, Step
+from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.program import WHOLE, Instruction, copied_tensor, copies_after, copies_before, instructions
 from npu_kit.plan.schedule import Timeline, operands_read
 from npu_kit.trace.events import ENGINES, EVENT_DTYPE, Events
@@ -75,11 +75,7 @@ class StepEffects:
         self.problem = problem_of(graph, step.nodes[0])
         self.layouts = self.problem.layouts(step.axes)
         self.operands = {operand.name: operand for operand in step.operands}
-        self.epilogue: dict[str, tuple[Operand, int, int]] = {}
-        for node_id, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
-            for position, operand in enumerate(operands):
-                if operand is not None:
-                    self.epilogue[operand.name] = (operand, node_id, position)
+        self.epilogue = {operand.name: (operand, node, position) for node, position, operand in step.epilogue_reads}
         self._effects: dict[str, Callable[[Instruction], Effect | None]] = {
             "clear": lambda _: None,  # clearing the accumulator takes no cycle of its own
             "load": self._load,

@@ -23,10 +23,7 @@ def group_nodes(graph: Graph) -> tuple[Group, ...]:
     A node joins its predecessor's step when both come from one composite, nothing else reads the value between them,
     and the value has the shape of the result: then the value never leaves L0.
     """
-    readers: dict[Entry, list[int]] = {}  # ids of the nodes that read an entry, once for each time they do
-    for node_id, node in enumerate(graph.nodes):
-        for entry in node.inputs:
-            readers.setdefault(entry, []).append(node_id)
+    readers = readers_of(graph)
     heads = frozenset(graph.heads)
     groups: list[Group] = []
     taken: set[int] = set()
@@ -44,6 +41,15 @@ def group_nodes(graph: Graph) -> tuple[Group, ...]:
         groups.append(Group(tuple(nodes), tuple(running)))
     # An epilogue operand is produced before the node that reads it, so the last node's id gives a valid order.
     return tuple(sorted(groups, key=lambda group: group.nodes[-1]))
+
+
+def readers_of(graph: Graph) -> dict[Entry, list[int]]:
+    """The ids of the nodes that read an entry, once for each time they do; entries that nothing reads are left out."""
+    readers: dict[Entry, list[int]] = {}
+    for node_id, node in enumerate(graph.nodes):
+        for entry in node.inputs:
+            readers.setdefault(entry, []).append(node_id)
+    return readers
 
 
 def _next_in_tile(

@@ -18,7 +18,9 @@ from npu_kit.hw.spec import NpuSpec
 class Reason:
     """One decision, what was chosen, and why, with its numbers."""
 
-    decision: str  # "fuse", "tile", "chunk", "engine", "order", "buffering", "chain", "tier", "spill", "resident"
+    # "fuse", "tile", "chunk", "engine", "order", "buffering", "chain", "tier", "spill", "resident"; "wait" is of
+    # plan.alternatives, which decides nothing.
+    decision: str
     subject: str  # the step, tensor or operand it is about
     chosen: str
     because: str
@@ -94,7 +96,7 @@ class Step:
     """One operation with its epilogue, cut into tiles."""
 
     index: int
-    family: str  # of its problem: "contraction", "window", "elementwise", "reduction", "rows"; or "copy"
+    family: str  # of its problem: "contraction", "window", "elementwise", "reduction", "rows", "movement"; or "copy"
     nodes: tuple[int, ...]  # the anchor, then its epilogue, in order
     engine: str  # of the anchor
     epilogue_engines: tuple[str, ...]  # one per epilogue node
@@ -113,6 +115,16 @@ class Step:
         """All operands, those of the epilogue last."""
         beside = (operand for group in self.epilogue_operands for operand in group)
         return (*self.operands, *(operand for operand in beside if operand is not None))
+
+    @property
+    def epilogue_reads(self) -> tuple[tuple[int, int, Operand], ...]:
+        """What the epilogue reads beside the running tile: the node, which of its inputs it is, and the operand."""
+        return tuple(
+            (node, position, operand)
+            for node, group in zip(self.nodes[1:], self.epilogue_operands, strict=True)
+            for position, operand in enumerate(group)
+            if operand is not None
+        )
 
     @property
     def is_double_buffered(self) -> bool:

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from npu_kit.graph.ir import Entry
 from npu_kit.plan.forecast import scheduled
+from npu_kit.plan.geometry.rows import GATHERED
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.program import WHOLE, Instruction, copied_tensor
 from npu_kit.trace.events import EVENT_DTYPE
-
-STATISTICS = ("maximum", "sum")  # what a softmax computes in its first two passes
 
 ROW_DTYPE = np.dtype(
     [
@@ -70,14 +69,14 @@ def name_of(plan: Plan, step: Step, instruction: Instruction) -> str:
 def offset_of(plan: Plan, step: Step, instruction: Instruction) -> int:
     """The byte at which an instruction's tile stands in the nearer tier: a slot of L1, the accumulator, a copy in L2.
 
-    What is computed stands in the accumulator, but for the maximum and the sum of a softmax, which have slots in L1;
-    what is loaded, drained or stored in its slot.
+    What is computed stands in the accumulator, but for what a softmax or a norm gathers over its rows, which has slots
+    in L1; what is loaded, drained or stored in its slot.
     """
     kind = instruction.kind
     if instruction.tile == WHOLE:
         role = "intermediate" if kind == "spill" else "resident"
         return offset_in_l2(plan, step, copied_tensor(step, instruction), role)
-    if instruction.stage in STATISTICS:
+    if instruction.stage in GATHERED:
         return step.slot(instruction.stage).offset_bytes
     if kind in ("compute", "epilogue", "clear"):
         return step.slot("accumulator").offset_bytes

@@ -15,6 +15,7 @@ from npu_kit.hw.spec import NpuSpec
 from npu_kit.hw.verify import MAX_CAPACITY_BYTES
 from npu_kit.plan.ir import Buffer, Step
 from npu_kit.plan.placement import FarMemory, SlotMemory, aligned
+from npu_kit.plan.tiling import halved
 
 MOST_NAMED = 4  # of what fills a tier
 MOST_TRIED = 64  # capacities, each one more step's need
@@ -104,18 +105,12 @@ def _succeeds(trial: Trial, spec: NpuSpec, dataflow: str | None) -> bool:
 
 def _nearest_tile(spec: NpuSpec, dataflow: str | None, trial: Trial) -> Iterator[tuple[int, int]]:
     """The largest of the tiles with halved sides with which the region can be planned, if there is one."""
-    sides = [list(_halved(side, spec.tile.minimum)) for side in (spec.tile.rows, spec.tile.columns)]
+    sides = [list(halved(side, spec.tile.minimum)) for side in (spec.tile.rows, spec.tile.columns)]
     tiles = [(rows, columns) for rows in sides[0] for columns in sides[1]][1:]
     for tile in sorted(tiles, key=lambda one: (-math.prod(one), abs(one[0] - one[1]))):
         if _succeeds(trial, spec.replace(tile=tile), dataflow):
             yield tile
             return
-
-
-def _halved(side: int, minimum: int) -> Iterator[int]:
-    while side >= minimum:
-        yield side
-        side //= 2
 
 
 def _enough(error: NoRoomError, spec: NpuSpec, dataflow: str | None, trial: Trial) -> int | None:

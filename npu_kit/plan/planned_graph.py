@@ -16,7 +16,7 @@ from npu_kit.graph.ir import Entry, Graph, Node, TensorType
 from npu_kit.graph.serialize import from_json, to_json
 from npu_kit.graph.strict_json import JsonReader
 from npu_kit.graph.verify import texts
-from npu_kit.plan.stripes import JOIN, VIEW
+from npu_kit.plan.storage import JOIN, VIEW
 
 _READ = JsonReader("plan JSON", PlanError)
 _KEYS = {VIEW: ("axis", "start", "stop"), JOIN: ("axis",)}

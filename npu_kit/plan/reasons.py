@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from npu_kit.plan import tiling
 from npu_kit.plan.estimate import Cost
 from npu_kit.plan.geometry import Contraction
-from npu_kit.plan.ir import Reason, Step
+from npu_kit.plan.ir import Axis, Reason, Step
 from npu_kit.plan.steps import StepBuilder
 
 _ENGINE_REASONS = {
@@ -40,16 +40,16 @@ def step_reasons(builder: StepBuilder, step: Step, name: str) -> list[Reason]:
     reasons += [_tile_reason(builder, step, name), _engine_reason(builder, step, name)]
     if isinstance(builder.problem, Contraction):
         chunk = [axis for axis in step.axes if axis.name in Contraction.reduction]
-        chosen = " x ".join(f"{axis.name} {axis.tile}/{axis.extent}" for axis in chunk)
         depth = math.prod(axis.tile for axis in chunk)
         because = f"at most {tiling.CHUNK_LIMIT} products are summed at once; no bit depends on the memory there is"
-        reasons.append(Reason("chunk", name, chosen, because, {"depth": depth, "limit": tiling.CHUNK_LIMIT}))
+        reasons.append(
+            Reason("chunk", name, tile_in_words(chunk), because, {"depth": depth, "limit": tiling.CHUNK_LIMIT})
+        )
     return reasons
 
 
 def _tile_reason(builder: StepBuilder, step: Step, name: str) -> Reason:
     spec, problem = builder.spec, builder.problem
-    shape = " x ".join(f"{axis.name} {axis.tile}/{axis.extent}" for axis in step.axes if axis.extent > 1)
     elements = math.prod(problem.layouts(step.axes)["out"].shape)
     limit = spec.tile.rows * spec.tile.columns
     used = {tier: sum(slot.nbytes for slot in step.slots if slot.tier == tier) for tier in ("L0", "L1")}
@@ -62,7 +62,17 @@ def _tile_reason(builder: StepBuilder, step: Step, name: str) -> Reason:
         filled = f"{elements} of the accumulator's {limit} elements"
         because = f"with these sides the tensor takes the fewest tiles; one fills {filled}"
     numbers = {"elements": elements, "L0_bytes": used["L0"], "L1_bytes": used["L1"], "L1_capacity": capacity}
-    return Reason("tile", name, shape or "one element", because, numbers)
+    return Reason("tile", name, tile_in_words(long_axes(step)), because, numbers)
+
+
+def long_axes(step: Step) -> list[Axis]:
+    """The axes of a step that have more than one element, in loop order."""
+    return [axis for axis in step.axes if axis.extent > 1]
+
+
+def tile_in_words(axes: Sequence[Axis]) -> str:
+    """How much of each axis a tile takes: "n 32/45 x c 152/300"."""
+    return " x ".join(f"{axis.name} {axis.tile}/{axis.extent}" for axis in axes) or "one element"
 
 
 def _is_smaller_than_wanted(builder: StepBuilder, step: Step) -> bool:

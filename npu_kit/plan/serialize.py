@@ -17,7 +17,7 @@ from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry
 from npu_kit.graph.strict_json import MAX_TEXT, JsonReader, shown
 from npu_kit.hw.presets import spec_from_json, spec_to_json
-from npu_kit.outside import OutsideError, read_text, verify_target
+from npu_kit.outside import OutsideError, read_text, write_text
 from npu_kit.plan.ir import Axis, Buffer, Operand, Plan, Reason, Slot, Step
 from npu_kit.plan.planned_graph import planned_graph_from, planned_graph_to
 from npu_kit.plan.verify import verify_plan
@@ -72,7 +72,7 @@ def plan_from_json(text: str) -> Plan:
     plan = Plan(
         graph=planned_graph_from(root["graph"], root["places"]),
         spec=spec_from_json(json.dumps(root["spec"]), "plan JSON, spec"),
-        power_mode=_text(root["power_mode"], "power_mode"),
+        power_mode=_READ.text(root["power_mode"], "power_mode"),
         steps=_indexed(root["steps"], "steps", _step_from_object),
         buffers=_READ.items(root["buffers"], "buffers", _buffer),
         reasons=_READ.items(root["reasons"], "reasons", _reason),
@@ -89,15 +89,9 @@ def save_plan(plan: Plan, path: str | os.PathLike[str], *, overwrite: bool = Fal
     """
     target, text = Path(path), plan_to_json(plan)
     try:
-        verify_target(target)
-        with target.open("w" if overwrite else "x", encoding="ascii", newline="\n") as file:
-            file.write(text)
-    except FileExistsError:
-        raise PlanError(f"cannot write {target}", "it exists", "another name, or overwrite=True") from None
-    except OSError as error:
-        raise PlanError(f"cannot write {target}", error.strerror or str(error)) from None
-    except ValueError as error:  # a link, or a name that no system has
-        raise PlanError(f"cannot write {target}", str(error), "another name") from None
+        write_text(target, text, overwrite=overwrite)
+    except OutsideError as error:
+        raise PlanError(f"cannot write {target}", error.why, error.hint) from None
     return target
 
 
@@ -150,12 +144,12 @@ def _step_from_object(value: Any, where: str, index: int) -> Step:
 
     def operand(item: Any, place: str) -> Operand:
         given = _READ.object(item, place, ("name", "tier", "is_panel", "entry"))
-        name = _text(given["name"], f"{place}.name")
+        name = _READ.text(given["name"], f"{place}.name")
         if name not in by_name:
             _READ.refuse(f"{place}.name", f"the step has no slot {name!r:.80}")
         if type(given["is_panel"]) is not bool:
             _READ.refuse(f"{place}.is_panel", f"needs true or false and got {shown(given['is_panel'])}")
-        entry, tier = _entry(given["entry"], f"{place}.entry"), _text(given["tier"], f"{place}.tier")
+        entry, tier = _entry(given["entry"], f"{place}.entry"), _READ.text(given["tier"], f"{place}.tier")
         return Operand(name, entry, tier, by_name[name], given["is_panel"])
 
     def group(item: Any, place: str) -> tuple[Operand | None, ...]:
@@ -163,17 +157,17 @@ def _step_from_object(value: Any, where: str, index: int) -> Step:
 
     return Step(
         index=index,
-        family=_text(found["family"], f"{where}.family"),
+        family=_READ.text(found["family"], f"{where}.family"),
         nodes=_READ.items(found["nodes"], f"{where}.nodes", _READ.integer),
-        engine=_text(found["engine"], f"{where}.engine"),
-        epilogue_engines=_READ.items(found["epilogue_engines"], f"{where}.epilogue_engines", _text),
+        engine=_READ.text(found["engine"], f"{where}.engine"),
+        epilogue_engines=_READ.items(found["epilogue_engines"], f"{where}.epilogue_engines", _READ.text),
         axes=_READ.items(found["axes"], f"{where}.axes", _axis),
         operands=_READ.items(found["operands"], f"{where}.operands", operand),
         epilogue_operands=_READ.items(found["epilogue_operands"], f"{where}.epilogue_operands", group),
         output=_entry(found["output"], f"{where}.output"),
-        output_tier=_text(found["output_tier"], f"{where}.output_tier"),
+        output_tier=_READ.text(found["output_tier"], f"{where}.output_tier"),
         slots=slots,
-        dataflow=_text(found["dataflow"], f"{where}.dataflow"),
+        dataflow=_READ.text(found["dataflow"], f"{where}.dataflow"),
         prefetch=_READ.items(found["prefetch"], f"{where}.prefetch", _entry),
         spills=_READ.items(found["spills"], f"{where}.spills", _entry),
     )
@@ -184,18 +178,18 @@ def _axis(value: Any, where: str) -> Axis:
     if len(items) != 3:
         _READ.refuse(where, f"needs [name, extent, tile] and has {len(items)} items")
     extent, tile = (_READ.integer(item, where) for item in items[1:])
-    return Axis(_text(items[0], where), extent, tile)
+    return Axis(_READ.text(items[0], where), extent, tile)
 
 
 def _slot(value: Any, where: str) -> Slot:
     found = _READ.object(value, where, _SLOT)
     numbers = {key: _READ.integer(found[key], f"{where}.{key}") for key in _SLOT[2:]}
-    return Slot(_text(found["name"], f"{where}.name"), _text(found["tier"], f"{where}.tier"), **numbers)
+    return Slot(_READ.text(found["name"], f"{where}.name"), _READ.text(found["tier"], f"{where}.tier"), **numbers)
 
 
 def _buffer(value: Any, where: str) -> Buffer:
     found = _READ.object(value, where, _BUFFER)
-    name, role, tier = (_text(found[key], f"{where}.{key}") for key in ("name", "role", "tier"))
+    name, role, tier = (_READ.text(found[key], f"{where}.{key}") for key in ("name", "role", "tier"))
     numbers = {key: _READ.integer(found[key], f"{where}.{key}") for key in _BUFFER[4:]}
     return Buffer(name, _entry(found["entry"], f"{where}.entry"), role, tier, **numbers)
 
@@ -203,13 +197,12 @@ def _buffer(value: Any, where: str) -> Buffer:
 def _reason(value: Any, where: str) -> Reason:
     found = _READ.object(value, where, ("decision", "subject", "chosen", "because", "numbers"))
     words = ("decision", "subject", "chosen", "because")
-    decision, subject, chosen, because = (_text(found[key], f"{where}.{key}") for key in words)
+    decision, subject, chosen, because = (_READ.text(found[key], f"{where}.{key}") for key in words)
     given: Mapping[str, Any] = _READ.object(found["numbers"], f"{where}.numbers", (), others=True)
     for key, number in given.items():
         if type(number) not in (int, float):
             _READ.refuse(f"{where}.numbers.{key}", f"needs a number and got {shown(number)}")
-    numbers = {_text(key, f"{where}.numbers"): number for key, number in given.items()}
-    return Reason(decision, subject, chosen, because, numbers)
+    return Reason(decision, subject, chosen, because, dict(given))
 
 
 def _entry(value: Any, where: str) -> Entry:
@@ -217,13 +210,6 @@ def _entry(value: Any, where: str) -> Entry:
     if len(numbers) != 2:
         _READ.refuse(where, f"needs [node, output] and got {list(numbers)!r:.80}")
     return Entry(*numbers)
-
-
-def _text(value: Any, where: str) -> str:
-    text = _READ.text(value, where)
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        _READ.refuse(where, "it holds half of a surrogate pair, which no encoding can write")
-    return text
 
 
 def _indexed(value: Any, where: str, read: Callable[[Any, str, int], _T]) -> tuple[_T, ...]:

@@ -53,7 +53,7 @@ def rebound(step: Step, graph: Graph, index: int, group: Group) -> Step:
     if step.nodes == group.nodes and step.index == index:
         return step
     anchor = graph.nodes[group.nodes[0]]
-    sources = anchor.inputs if anchor.is_kernel else (Entry(group.nodes[0]),)
+    sources = (Entry(group.nodes[0]),) if is_copied(anchor) else anchor.inputs
     output = Entry(group.nodes[-1])
     return replace(
         step,
@@ -68,6 +68,22 @@ def rebound(step: Step, graph: Graph, index: int, group: Group) -> Step:
             for node, operands in zip(group.nodes[1:], step.epilogue_operands, strict=True)
         ),
         output=output,
+    )
+
+
+def reading_from(step: Step, tiers: Mapping[Entry, str]) -> Step:
+    """``step`` with the tiles of the tensors in ``tiers`` loaded from there."""
+
+    def moved(operand: Operand) -> Operand:
+        tier = tiers.get(operand.entry, operand.tier)
+        return operand if tier == operand.tier else replace(operand, tier=tier)
+
+    return replace(
+        step,
+        operands=tuple(map(moved, step.operands)),
+        epilogue_operands=tuple(
+            tuple(None if operand is None else moved(operand) for operand in group) for group in step.epilogue_operands
+        ),
     )
 
 

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.graph.ops import is_reshape
-from npu_kit.plan.stripes import JOIN, VIEW
 
 Array = NDArray[Any]
+
+VIEW, JOIN = "view", "join"  # kinds of node that only a planned graph has
 
 
 def homes(graph: Graph) -> dict[Entry, Entry]:

@@ -13,12 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from npu_kit.graph.ir import AttrValue, Entry, Graph, Node, TensorType
-from npu_kit.plan.chains import Link, Rows
+from npu_kit.plan.chains import Link, RowSpan
 from npu_kit.plan.geometry import aligned_operand
+from npu_kit.plan.storage import JOIN, VIEW
 
-VIEW, JOIN = "view", "join"  # kinds of node that only a planned graph has
-
-Stripes = Sequence[Sequence[Rows]]  # per stripe, the output rows of every group of the chain
+Stripes = Sequence[Sequence[RowSpan]]  # per stripe, the output rows of every group of the chain
 
 
 def cut(graph: Graph, chains: Sequence[tuple[Sequence[Link], Stripes]]) -> Graph:
@@ -49,7 +48,7 @@ class _Rewriter:
         for output in range(len(node.outputs)):
             self.renamed[Entry(node_id, output)] = Entry(entry.node, output)
 
-    def view(self, entry: Entry, axis: int, rows: Rows) -> Entry:
+    def view(self, entry: Entry, axis: int, rows: RowSpan) -> Entry:
         """The rows of a tensor; the tensor itself where that is all of it."""
         kind = self.nodes[entry.node].outputs[entry.output]
         if rows == (0, kind.shape[axis]):
@@ -70,7 +69,7 @@ class _Rewriter:
         name, outputs = self.old.nodes[last].name, self.old.nodes[last].outputs
         self.renamed[Entry(last)] = self.add(Node(JOIN, name, outputs, tuple(pieces), {"axis": axis}))
 
-    def group(self, link: Link, rows: Rows, running: Entry) -> Entry:
+    def group(self, link: Link, rows: RowSpan, running: Entry) -> Entry:
         """The nodes of one group, on the rows of one stripe."""
         positions = (0, *link.group.running)
         for place, (node_id, position) in enumerate(zip(link.group.nodes, positions, strict=True)):
@@ -92,7 +91,7 @@ class _Rewriter:
             running = self.add(replace(node, inputs=tuple(inputs), outputs=outputs, attrs=attrs))
         return running
 
-    def _aligned(self, node_id: int, position: int, axis: int, rows: Rows) -> Entry:
+    def _aligned(self, node_id: int, position: int, axis: int, rows: RowSpan) -> Entry:
         """An operand beside the running tile: its own rows where it has them."""
         along = aligned_operand(self.old, node_id, position).along[axis]
         entry = self.renamed[self.old.nodes[node_id].inputs[position]]
@@ -104,5 +103,5 @@ class _Rewriter:
         return Graph(self.old.symbol, tuple(self.nodes), arguments, heads)
 
 
-def _cropped(kind: TensorType, axis: int, rows: Rows) -> TensorType:
+def _cropped(kind: TensorType, axis: int, rows: RowSpan) -> TensorType:
     return TensorType((*kind.shape[:axis], rows[1] - rows[0], *kind.shape[axis + 1 :]), kind.dtype)

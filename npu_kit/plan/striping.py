@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from npu_kit.graph.ir import Entry, Graph
-from npu_kit.plan.chains import Link, Rows, chains, excerpt, fewest_stripes
+from npu_kit.plan.chains import Link, RowSpan, chains, excerpt, fewest_stripes
 from npu_kit.plan.choose import Chooser
 from npu_kit.plan.draft import Draft, draft_plan, total_cost
 from npu_kit.plan.estimate import Cost
@@ -27,7 +27,7 @@ class Weighed:
     """A chain, its stripes, and what it costs either way."""
 
     links: Sequence[Link]
-    stripes: Sequence[Sequence[Rows]]
+    stripes: Sequence[Sequence[RowSpan]]
     striped: Cost
     whole: Cost
 
@@ -124,7 +124,7 @@ class _Scale:
             best = weighed
         return best
 
-    def weigh(self, links: Sequence[Link], stripes: Sequence[Sequence[Rows]]) -> Weighed:
+    def weigh(self, links: Sequence[Link], stripes: Sequence[Sequence[RowSpan]]) -> Weighed:
         """What a chain costs in stripes and in whole tensors."""
         steps = [self._step_of[link.group] for link in links]
         part, inside, arguments = excerpt(self.whole.graph, links)

@@ -99,7 +99,7 @@ def window_axes(problem: Window, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
     kernel_rows, kernel_columns = problem.rows.kernel, problem.columns.kernel
     extents = problem.extents
     kernels = [(kernel_rows, kernel_columns), (1, kernel_columns), (1, min(8, kernel_columns)), (1, 1)]
-    for channels in _halved(spec.tile.columns, spec.tile.minimum):
+    for channels in halved(spec.tile.columns, spec.tile.minimum):
         for kernel in dict.fromkeys(kernels):
             y, x = spatial_tile(problem.rows, problem.columns, kernel, spec.tile.rows, spec.tile.minimum)
             tile = {"batch": 1, "y": y, "x": x, "c": channels, "kh": kernel[0], "kw": kernel[1]}
@@ -111,7 +111,7 @@ def elementwise_axes(problem: Elementwise | Movement, spec: NpuSpec) -> Iterator
 
     An axis that is cut is cut into whole vectors where they lie along it, so that only its end leaves lanes idle.
     """
-    for limit in _halved(spec.tile.rows * spec.tile.columns, spec.tile.minimum):
+    for limit in halved(spec.tile.rows * spec.tile.columns, spec.tile.minimum):
         tiles: list[int] = []
         left = limit
         for size in reversed(problem.out.shape):
@@ -143,7 +143,7 @@ def reduction_axes(problem: Reduction, spec: NpuSpec) -> Iterator[tuple[Axis, ..
     """
     tile = reduction_chunks(problem, spec)
     depth = math.prod(tile.values())
-    for limit in _halved(max(spec.tile.minimum, spec.tile.rows * spec.tile.columns // depth), spec.tile.minimum):
+    for limit in halved(max(spec.tile.minimum, spec.tile.rows * spec.tile.columns // depth), spec.tile.minimum):
         left = limit
         for axis in reversed(problem.kept):
             tile[f"d{axis}"] = max(1, min(problem.x.shape[axis], left))
@@ -154,12 +154,12 @@ def reduction_axes(problem: Reduction, spec: NpuSpec) -> Iterator[tuple[Axis, ..
 def row_axes(problem: Rows, spec: NpuSpec) -> Iterator[tuple[Axis, ...]]:
     """Candidate tilings of rows, the largest first; the columns never change, for the sake of the sum's order."""
     extents = problem.extents
-    for rows in _halved(spec.tile.rows, spec.tile.minimum):
+    for rows in halved(spec.tile.rows, spec.tile.minimum):
         tile = {"outer": 1, "inner": max(1, min(rows, extents["inner"])), "k": spec.tile.columns}
         yield tuple(Axis(name, extents[name], tile[name]) for name in tile)
 
 
-def _halved(size: int, minimum: int) -> Iterator[int]:
+def halved(size: int, minimum: int) -> Iterator[int]:
     """``size`` and its halves, down to ``minimum``."""
     while size >= minimum:
         yield size

@@ -173,16 +173,13 @@ def epilogue_loads(graph: Graph, step: Step, problem: Problem) -> Iterator[tuple
     if len(step.nodes) == 1:
         return
     along = [(axis.extent, axis.count, natural) for axis, natural in _natural_axes(problem, step.axes)]
-    for node_id, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
-        for position, beside in enumerate(operands):
-            if beside is None:
-                continue
-            operand = aligned_operand(graph, node_id, position)
-            elements = 1
-            for extent, count, natural in along:
-                # An axis that the tile does not show is walked one element at a time: its count is its extent.
-                elements *= extent if natural is None or operand.along[natural] >= 0 else count
-            yield beside, elements * DTYPE_BYTES[operand.type.dtype]
+    for node_id, position, beside in step.epilogue_reads:
+        operand = aligned_operand(graph, node_id, position)
+        elements = 1
+        for extent, count, natural in along:
+            # An axis that the tile does not show is walked one element at a time: its count is its extent.
+            elements *= extent if natural is None or operand.along[natural] >= 0 else count
+        yield beside, elements * DTYPE_BYTES[operand.type.dtype]
 
 
 def _natural_axes(problem: Problem, axes: tuple[Axis, ...]) -> list[tuple[Axis, int | None]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from npu_kit.errors import RenderError
 from npu_kit.hw.spec import MemoryTier
 from npu_kit.plan.ir import Buffer, Plan
-from npu_kit.plan.stripes import JOIN, VIEW
+from npu_kit.plan.storage import JOIN, VIEW
 from npu_kit.render import theme
 from npu_kit.render.format import format_bytes, format_count, format_share, number_of
 from npu_kit.render.names import operand_roles, step_title, tensor_name

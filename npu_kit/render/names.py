@@ -10,7 +10,7 @@ from collections import Counter
 
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.plan.ir import Plan, Step
-from npu_kit.plan.stripes import JOIN, VIEW
+from npu_kit.plan.storage import JOIN, VIEW
 from npu_kit.render.format import shorten
 
 _NAME_CHARACTERS = 24
@@ -34,7 +34,7 @@ def step_titles(plan: Plan, *, with_composite: bool = False) -> tuple[str, ...]:
 
 def _title(plan: Plan, step: Step, stripes: dict[int, str], with_composite: bool) -> str:
     anchor = plan.graph.nodes[step.nodes[0]]
-    if not anchor.is_kernel:
+    if step.family == "copy":
         return f"copy of {tensor_name(plan.graph, Entry(step.nodes[0]))}"
     words = " + ".join(plan.graph.nodes[node].name for node in step.nodes)
     composite = f" ({anchor.composite.rpartition('.')[2]})" if with_composite and anchor.composite else ""
@@ -82,12 +82,10 @@ def tensor_name(graph: Graph, entry: Entry) -> str:
 def operand_roles(plan: Plan, step: Step) -> dict[str, str]:
     """By slot name, what an operand of the step is: "x of conv2d", "operand 1 of add"."""
     anchor = plan.graph.nodes[step.nodes[0]]
-    operation = anchor.name if anchor.is_kernel else "copy"
+    operation = "copy" if step.family == "copy" else anchor.name
     roles = {operand.name: f"{operand.name} of {operation}" for operand in step.operands}
-    for node, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
-        for position, beside in enumerate(operands):
-            if beside is not None:
-                roles[beside.name] = f"operand {position} of {plan.graph.nodes[node].name}"
+    for node, position, beside in step.epilogue_reads:
+        roles[beside.name] = f"operand {position} of {plan.graph.nodes[node].name}"
     return roles
 
 

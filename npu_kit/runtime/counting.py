@@ -44,11 +44,9 @@ def count_step(graph: Graph, step: Step, problem: Problem, cost: CostModel) -> C
             _aligned(aligned.along, aligned.type.nbytes, operand.tier, [axis.count for axis in step.axes], counters)
     tiles = out_tiles(problem, step.axes)
     pieces = _pieces(problem, step.axes)
-    for node_id, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
-        for position, beside in enumerate(operands):
-            if beside is not None:
-                aligned = aligned_operand(graph, node_id, position)
-                _aligned(aligned.along, aligned.type.nbytes, beside.tier, pieces, counters)
+    for node_id, position, beside in step.epilogue_reads:
+        aligned = aligned_operand(graph, node_id, position)
+        _aligned(aligned.along, aligned.type.nbytes, beside.tier, pieces, counters)
     out = graph.type_of(step.output)
     counters.move("L0", "L1", out.nbytes, tiles)
     counters.move("L1", step.output_tier, out.nbytes, tiles)

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from npu_kit.graph.ir import Entry, Graph, TensorType
 from npu_kit.plan.geometry import Contraction, Window
 from npu_kit.plan.ir import Plan, Step
-from npu_kit.plan.storage import homes
-from npu_kit.plan.stripes import JOIN
+from npu_kit.plan.storage import JOIN, homes
 
 Array = NDArray[Any]
 

@@ -51,11 +51,9 @@ class StepSlots:
     def _places(self) -> dict[str, Place]:
         step = self.step
         places = {o.name: Place(o, self.layouts[o.name], step.nodes[0], -1) for o in step.operands}
-        for node, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
-            for position, operand in enumerate(operands):
-                if operand is not None:
-                    layout = aligned_operand(self.graph, node, position).layout(self.layouts["out"])
-                    places[operand.name] = Place(operand, layout, node, position)
+        for node, position, operand in step.epilogue_reads:
+            layout = aligned_operand(self.graph, node, position).layout(self.layouts["out"])
+            places[operand.name] = Place(operand, layout, node, position)
         return places
 
     def view(self, name: str, shape: tuple[int, ...], dtype: str, part: int = 0, copy: int = 0) -> Array:

@@ -23,10 +23,7 @@ CAUSES = ("", "operand", "accumulator", "slot", "tensor")
 EVENT_DTYPE = np.dtype(
     [
         ("step", "<i4"),  # index of the step in its plan
-        (
-            "tile",
-            "<i4",
-        ),  # number of the output tile within the step, in loop order; -1 for a tensor that is copied whole
+        ("tile", "<i4"),  # number of the output tile within the step, in loop order; -1: a tensor that is copied whole
         ("node", "<i4"),  # id of the graph node: the one computed, or the one whose tensor is moved
         ("kind", "u1"),  # index into KINDS
         ("engine", "u1"),  # index into ENGINES

@@ -72,7 +72,7 @@ def check(plan: Plan, arrays: list[Any]) -> None:
             continue
         assert (kind, row["tile"], row["step"]) == (instruction.kind, instruction.tile, index)
         assert place_of_row(plan.steps[index], int(row["at"])) == instruction.at
-        near = "L1" if instruction.stage in ("maximum", "sum") else NEAR.get(kind, "L0")
+        near = "L1" if instruction.stage in ("maximum", "sum", "squares") else NEAR.get(kind, "L0")
         if instruction.tile == WHOLE:
             near = "L2"
             if kind == "spill":  # its place in L2 was touched by the step that wrote it
@@ -124,6 +124,21 @@ def test_a_spill_is_listed_where_the_tensor_stands() -> None:
     plan = make_plan(graph, SPEC.replace(capacity_bytes={"L2": 51_800}))
     assert any(step.spills for step in plan.steps)
     check(plan, random_arrays(graph))
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "layer_norm", "rms_norm"])
+def test_what_rows_gather_is_listed_where_it_stands_in_l1(name: str) -> None:
+    b = GraphBuilder()
+    parameters = [b.input((100,)) for _ in range({"layer_norm": 2, "rms_norm": 1}.get(name, 0))]
+    b.op(name, b.input((40, 100)), *parameters, axis=1)
+    plan = make_plan(b.graph(), SPEC)
+    check(plan, random_arrays(plan.graph))
+    listing, step = list_program(plan), plan.steps[0]
+    gathered = [slot for slot in step.slots if slot.name in listing.names and slot.copies == slot.parts == 1]
+    assert len(gathered) == (1 if name == "rms_norm" else 2)
+    for slot in gathered:
+        offsets = listing.rows["offset"][listing.rows["what"] == listing.names.index(slot.name)]
+        assert set(offsets) == {slot.offset_bytes}
 
 
 def test_the_runtime_is_given_every_instruction_of_the_program_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

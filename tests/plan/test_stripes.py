@@ -15,7 +15,7 @@ from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.forecast import forecast
 from npu_kit.plan.planner import make_plan
-from npu_kit.plan.stripes import JOIN
+from npu_kit.plan.storage import JOIN
 from npu_kit.plan.traffic import plan_counters
 from npu_kit.plan.verify import verify_plan
 from npu_kit.runtime.execute import execute

@@ -34,7 +34,7 @@ from npu_kit.errors import PlanError
 from npu_kit.graph.ir import Entry
 from npu_kit.plan.ir import Axis, Operand, Plan
 from npu_kit.plan.planner import make_plan
-from npu_kit.plan.stripes import JOIN, VIEW
+from npu_kit.plan.storage import JOIN, VIEW
 from npu_kit.plan.verify import RULES, verify_coverage, verify_plan
 from npu_kit.runtime.execute import execute
 

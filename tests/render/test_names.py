@@ -13,7 +13,7 @@ from npu_kit.graph.ir import Entry, Graph
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.planner import make_plan
-from npu_kit.plan.stripes import JOIN
+from npu_kit.plan.storage import JOIN
 from npu_kit.render import graph_diagram, memory_map, occupancy, steps_table, tiles
 from npu_kit.render.diagram import verify_diagram
 from npu_kit.render.names import node_names, operand_roles, step_title, step_titles, tensor_name
@@ -62,6 +62,14 @@ def test_a_step_that_copies_says_what(spec: NpuSpec) -> None:
     plan = make_plan(replace(graph, heads=(*graph.heads, Entry(0), Entry(1))), spec)
     assert step_titles(plan)[2:] == ("copy of a0", "copy of constant 1")
     assert words(check(tiles(plan, 3)))[0].startswith("Step 3, copy of constant 1: tile 0 of ")
+
+
+def test_a_reshape_that_the_region_returns_is_a_copy(spec: NpuSpec) -> None:
+    b = GraphBuilder()
+    b.op("reshape", b.op("relu", b.input((4, 6))), newshape=(8, 3))
+    plan = make_plan(b.graph(), spec)
+    assert step_titles(plan) == ("relu", "copy of reshape")
+    assert operand_roles(plan, plan.steps[1]) == {"x0": "x0 of copy"}
 
 
 def test_the_rows_of_stripes_cover_the_result_once(striped: Plan) -> None:

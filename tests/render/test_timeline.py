@@ -10,7 +10,7 @@ from npu_kit.errors import RenderError
 from npu_kit.plan.ir import Plan
 from npu_kit.render import timeline
 from npu_kit.render.lanes import WINDOW, Stall, lanes_of
-from npu_kit.trace.events import CAUSES, ENGINES, EVENT_DTYPE, KINDS, TIERS, Events, to_events
+from npu_kit.trace.events import CAUSES, ENGINES, EVENT_DTYPE, KINDS, TIERS, Events
 
 
 def row(
@@ -34,7 +34,7 @@ def row(
 @pytest.fixture
 def short_run() -> Events:
     """Two loads, a compute, a load that makes the engine wait, a compute, an epilogue, a store; then the next step."""
-    return to_events(
+    return np.array(
         [
             row("prefetch", "dma", 0, 100, ends="L3 L2", tile=-1),
             row("load", "dma", 100, 50, ends="L2 L1"),
@@ -44,7 +44,8 @@ def short_run() -> Events:
             row("epilogue", "activation", 630, 30, tile=1),
             row("store", "dma", 660, 40, tile=1, ends="L1 L3"),
             row("compute", "conv", 900, 100, step=1),
-        ]
+        ],
+        EVENT_DTYPE,
     )
 
 

@@ -13,12 +13,13 @@ from npu_kit.graph.ir import Entry, Graph, Node, TensorType
 from npu_kit.hw import load_spec
 from npu_kit.hw.sources import sources_after
 from npu_kit.plan.cost import DATAFLOWS
+from npu_kit.plan.folding import instruction_count
 from npu_kit.plan.forecast import forecast
 from npu_kit.plan.planner import make_plan
 from npu_kit.render import chunk_count, tile_count
 from npu_kit.trace.events import KINDS
 from npu_kit_widgets import TileExplorer, tile_explorer
-from npu_kit_widgets.tile_explorer import event_bound, in_time
+from npu_kit_widgets.tile_explorer import in_time
 from npu_kit_widgets.tile_moment import moment_of
 
 KB = 1024
@@ -148,11 +149,11 @@ def test_chunks_are_numbered_by_the_computes_of_their_tile(long_matmul):
 
 @pytest.mark.parametrize("dataflow", DATAFLOWS)
 @pytest.mark.parametrize("model", ["conv_relu", "long_matmul"])
-def test_each_kind_of_event_has_its_sentence_and_the_bound_holds(model, dataflow, request):
+def test_each_kind_of_event_has_its_sentence(model, dataflow, request):
     plan = make_plan(request.getfixturevalue(model), load_spec("example"), tile=16, dataflow=dataflow)
     for step in plan.steps:
         events = in_time(forecast(plan, (step.index,)))
-        assert len(events) <= event_bound(step)
+        assert len(events) <= instruction_count(plan, (step.index,))
         for position, event in enumerate(events):
             assert WORDS[KINDS[int(event["kind"])]] in moment_of(plan, step, events, position).sentence
     if model == "long_matmul" and dataflow != "output_stationary":
@@ -160,13 +161,13 @@ def test_each_kind_of_event_has_its_sentence_and_the_bound_holds(model, dataflow
 
 
 def test_too_many_events_leave_the_tiles_and_no_timeline(explorer, monkeypatch):
-    monkeypatch.setattr(tile_explorer, "MAX_EVENTS", 10)
+    monkeypatch.setattr(tile_explorer, "MAX_INSTRUCTIONS", 10)
     explorer.tile = 8
     tiles = tile_count(explorer.plan.steps[0])
     assert explorer._controls["position"].max == tiles - 1
     assert explorer._controls["position"].description == "tile"
     assert explorer._timeline.svg == ""
-    assert "There is no timeline: at most 10 events" in explorer._status.value
+    assert "There is no timeline: at most 10 instructions" in explorer._status.value
     explorer.position = 1
     assert f"Tile 1 of {tiles} " in explorer._status.value
     number = explorer._tiles.part_ids()[-1]

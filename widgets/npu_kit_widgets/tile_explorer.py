@@ -12,8 +12,9 @@ import traitlets
 
 from npu_kit.graph.ir import Graph
 from npu_kit.hw import NpuSpec, load_spec
+from npu_kit.plan.folding import instruction_count
 from npu_kit.plan.ir import Plan, Step
-from npu_kit.render import chunk_count, memory_map, tile_count, tiles, timeline
+from npu_kit.render import memory_map, tile_count, tiles, timeline
 from npu_kit.render.format import format_bytes, format_count
 from npu_kit.render.names import node_names, step_titles
 from npu_kit.trace.events import KINDS, Events
@@ -32,7 +33,7 @@ from npu_kit_widgets.tile_moment import moment_of, tile_sentence
 from npu_kit_widgets.view import View
 
 FIRST_TILE = 16
-MAX_EVENTS = 10_000  # forecasting takes 20 microseconds an event; more would make a slider lag
+MAX_INSTRUCTIONS = 10_000  # forecasting takes 20 microseconds each; more would make a slider lag
 WINDOW = 60  # events of the timeline drawn at a time
 PLAY_MILLISECONDS = 500
 
@@ -136,7 +137,8 @@ class TileExplorer(View):
     def _show_step(self, plan: Plan, index: int) -> None:
         """Show ``plan``, at a tile in the middle of step ``index``."""
         step = plan.steps[index]
-        events = in_time(self._forecast(plan, (index,))) if event_bound(step) <= MAX_EVENTS else None
+        is_short = instruction_count(plan, (index,)) <= MAX_INSTRUCTIONS
+        events = in_time(self._forecast(plan, (index,))) if is_short else None
         memory = memory_map(plan, index)
         options = tuple((f"{i}: {title}", i) for i, title in enumerate(step_titles(plan, with_composite=True)))
         self._is_moving_itself = True
@@ -162,8 +164,9 @@ class TileExplorer(View):
         if events is None:
             picture = tiles(plan, step.index, self.position)
             where = tile_sentence(plan, step, self.position)
-            why = f"at most {format_count(MAX_EVENTS)} events are forecast while a slider moves, and the step may have"
-            self._status.value = status(f"{where} There is no timeline: {why} {format_count(event_bound(step))}.")
+            most, count = format_count(MAX_INSTRUCTIONS), format_count(instruction_count(plan, (step.index,)))
+            why = f"at most {most} instructions are forecast while a slider moves, and the step has {count}"
+            self._status.value = status(f"{where} There is no timeline: {why}.")
             self._tiles.show(picture)
             self._timeline.svg = ""
             return
@@ -208,18 +211,6 @@ class TileExplorer(View):
 def in_time(events: Events) -> Events:
     """The events in the order in which they start, so that the position is a walk through time."""
     return events[np.argsort(events["start"], kind="stable")]
-
-
-def event_bound(step: Step) -> int:
-    """At least as many events as ``step`` has.
-
-    Per chunk a load of each operand, a compute, and a partial sum that comes and goes; per tile what ends it.
-    """
-    beside = sum(operand is not None for operands in step.epilogue_operands for operand in operands)
-    stages = 3 if step.family == "rows" else 1  # at most
-    per_chunk = stages * (len(step.operands) + 1) + 2
-    per_tile = chunk_count(step) * per_chunk + beside + len(step.epilogue_operands) + 2
-    return len(step.prefetch) + len(step.spills) + tile_count(step) * per_tile
 
 
 def _first_with_tiles(plan: Plan) -> int:

@@ -131,7 +131,7 @@ def _shown(letters: str, wanted: str) -> tuple[int, ...]:
 
 
 def contraction_of(graph: Graph, node_id: int) -> Contraction:
-    """The problem of a matmul, conv1d or conv2d node whose graph has been verified."""
+    """The problem of a node of this family whose graph has been verified."""
     node = graph.nodes[node_id]
     x, w = (graph.type_of(entry) for entry in node.inputs)
     out = node.outputs[0]

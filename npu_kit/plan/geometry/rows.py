@@ -12,6 +12,7 @@ rms_norm                the squares of ``x``, the quotient times gamma
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ STATISTICS: Mapping[str, tuple[str, ...]] = {
     "layer_norm": ("sum", "squares"),
     "rms_norm": ("squares",),
 }
+GATHERED = frozenset(itertools.chain(*STATISTICS.values()))  # the stages that write a statistic's slot in L1
 LAST = "normalise"  # the stage of the last pass
 _EXPONENTIALS = ("softmax", "log_softmax")
 

@@ -9,8 +9,7 @@ from npu_kit.graph.ir import Entry
 from npu_kit.graph.ops import is_reshape
 from npu_kit.plan.ir import Buffer, Plan, Step
 from npu_kit.plan.steps import is_copied
-from npu_kit.plan.storage import homes, shared_homes
-from npu_kit.plan.stripes import JOIN, VIEW
+from npu_kit.plan.storage import JOIN, VIEW, homes, shared_homes
 
 
 def _reads_follow_writes(plan: Plan) -> Iterator[str]:

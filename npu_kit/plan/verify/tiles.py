@@ -22,12 +22,12 @@ from npu_kit.plan.geometry import (
     aligned_operand,
     problem_of,
 )
-from npu_kit.plan.geometry.rows import STATISTICS
+from npu_kit.plan.geometry.rows import GATHERED
 from npu_kit.plan.ir import Axis, Plan, Step
 from npu_kit.plan.steps import label
 
 _CHUNK = ("c", "kh", "kw")
-_SINGLE = {"accumulator", "patches", "partials", *itertools.chain(*STATISTICS.values())}  # nothing is loaded into them
+_SINGLE = {"accumulator", "patches", "partials", *GATHERED}  # nothing is loaded into them
 # The loops of each dataflow that a program exists for, outermost first, and the operand that they keep near.
 _ORDERS: Mapping[str, Mapping[tuple[str, ...], str]] = {
     "output_stationary": {
@@ -201,11 +201,8 @@ def _needs(plan: Plan, step: Step) -> dict[str, tuple[str, int]]:
     tile = {axis.name: axis.tile for axis in step.axes}
     out = math.prod(layouts["out"].shape)
     needs = {operand.name: ("L1", layouts[operand.name].nbytes) for operand in step.operands}
-    for node, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
-        for position, operand in enumerate(operands):
-            if operand is not None:
-                layout = aligned_operand(graph, node, position).layout(layouts["out"])
-                needs[operand.name] = "L1", layout.nbytes
+    for node, position, operand in step.epilogue_reads:
+        needs[operand.name] = "L1", aligned_operand(graph, node, position).layout(layouts["out"]).nbytes
     needs["out"] = "L1", out * DTYPE_BYTES[graph.type_of(step.output).dtype]
     needs["accumulator"] = "L0", out * DTYPE_BYTES["float32"]
     if isinstance(problem, Contraction):

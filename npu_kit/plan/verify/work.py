@@ -10,7 +10,7 @@ from npu_kit.graph.ir import Entry, Graph
 from npu_kit.plan.geometry import is_depthwise, problem_of
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.steps import engine_of, is_copied, label
-from npu_kit.plan.stripes import JOIN, VIEW
+from npu_kit.plan.storage import JOIN, VIEW
 
 # Engine of each operation, written down once more; of one that is not here the planner's table is believed.
 ENGINES = {

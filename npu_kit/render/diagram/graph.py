@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from npu_kit.errors import RenderError
 from npu_kit.graph.ir import Graph, Node
-from npu_kit.plan.stripes import JOIN, VIEW
+from npu_kit.plan.storage import JOIN, VIEW
 from npu_kit.render.diagram.model import Arrow, Box, Diagram, Group
 from npu_kit.render.diagram.picture import draw
 from npu_kit.render.format import format_value, shorten

@@ -8,8 +8,8 @@ from npu_kit.graph.ir import Entry
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.estimate import estimate_cost
 from npu_kit.plan.folding import FoldedItem, FoldedLine, Repeat
+from npu_kit.plan.geometry.rows import GATHERED
 from npu_kit.plan.ir import Axis, Buffer, Plan, Step
-from npu_kit.plan.listing import STATISTICS
 from npu_kit.plan.storage import homes
 from npu_kit.render.format import clean, format_count, number_of, shorten
 from npu_kit.render.listing.columns import Cells, aligned
@@ -123,7 +123,7 @@ def _row(step: Step, line: FoldedLine, indent: str, start: Start) -> Cells:
 def moves(kind: str, what: str, ends: tuple[str, str], offset_bytes: int) -> str:
     """``L3 -> L1@4,096``: the offset stands at the end where the tile stands in a slot, the accumulator or a copy."""
     source, target = ends
-    if kind == "compute" and what in STATISTICS:
+    if kind == "compute" and what in GATHERED:
         target = "L1"
     place = f"@{format_count(offset_bytes)}"
     # A whole tensor is spilled from L2 to DRAM, a partial sum from the accumulator to its slot; filled the other way.

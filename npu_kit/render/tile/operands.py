@@ -75,14 +75,12 @@ def operand_boxes(
         own = _own_spans(problem, step, at) if operand.name == "x" else {}
         yield _box(plan, operand, operand.name, boxes, tile_axes, shown, _letters(problem, operand.name), own)
     out_box = problem.box("out", step.axes, _spans(step, at))
-    for node, operands in zip(step.nodes[1:], step.epilogue_operands, strict=True):
-        for position, extra in enumerate(operands):
-            if extra is not None:
-                aligned = aligned_operand(plan.graph, node, position)
-                tile_axes = aligned.layout(layouts["out"]).axes
-                shown = _shown(tile_axes, _positions(problem, "out", drawn))
-                box = aligned.box(layouts["out"], out_box)
-                yield _box(plan, extra, roles[extra.name], [box], tile_axes, shown, _letters(problem, "out"), {})
+    for node, position, beside in step.epilogue_reads:
+        aligned = aligned_operand(plan.graph, node, position)
+        tile_axes = aligned.layout(layouts["out"]).axes
+        shown = _shown(tile_axes, _positions(problem, "out", drawn))
+        box = aligned.box(layouts["out"], out_box)
+        yield _box(plan, beside, roles[beside.name], [box], tile_axes, shown, _letters(problem, "out"), {})
 
 
 def _spans(step: Step, at: Place) -> dict[str, Span]:
