@@ -43,6 +43,11 @@ class Draft:
         """A permutation of 0 to ``count`` - 1."""
         return tuple(self.source.sample(range(count), count))
 
+    def axis(self, rank: int) -> int:
+        """One of ``rank`` axes, sometimes counted from the end."""
+        axis = self.integer(0, rank - 1)
+        return axis - rank if self.chance(30) else axis
+
     def dtype(self, dtypes: Sequence[str] = ("float32", "float32", "float32", "float16", *INTEGERS)) -> str:
         return self.only_dtype or self.choose(dtypes)
 
