@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from drafts import FLOATS, INTEGERS, SMALL_INTEGERS, Apply, Draft, any_shape, broadcast, fresh, image
+from drafts import DATA, FLOATS, INTEGERS, SMALL_INTEGERS, Apply, Draft, any_shape, broadcast, fresh, image
 from sample_model import Shape, Value
 
 
@@ -65,7 +65,7 @@ def _on_positive(op: str) -> Apply:
 def _positive(d: Draft, x: Value | None) -> Value | None:
     """Floats that are above 0 but for some cases: ``x``, made positive by two more operations, or a leaf."""
     if x is None:
-        return d.leaf(any_shape(d), d.dtype(FLOATS), "any" if d.chance(10) else "positive")
+        return d.leaf(any_shape(d), d.dtype(FLOATS), "any" if d.chance(10) else "positive", DATA)
     shape, dtype = d.type_of(x)
     if dtype not in FLOATS:
         return None

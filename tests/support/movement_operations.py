@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from drafts import MAX_ELEMENTS, Apply, Draft, fresh
+from drafts import MAX_ELEMENTS, Apply, Draft, fresh, image
 from sample_model import Value
 
 MOST_AXES = 6
@@ -16,7 +16,7 @@ def _fresh(d: Draft, x: Value | None) -> Value:
 
 
 def _permute_dims(d: Draft, x: Value | None) -> Value | None:
-    x = _fresh(d, x)
+    x = image(d, d.dtype()) if x is None and d.chance(70) else _fresh(d, x)
     shape, dtype = d.type_of(x)
     axes = None if d.chance(20) else d.order(len(shape))
     out = shape[::-1] if axes is None else [shape[axis] for axis in axes]
