@@ -25,12 +25,13 @@ ACTIVATIONS = (
 
 
 def single_operation(d: Draft, op: str = "") -> Model:
-    """One operation, ``op`` or any, on operands made for it."""
+    """One operation, ``op`` or any, on operands made for it, which are not all constants: those are folded."""
     name = op or d.choose(sorted(OPERATIONS))
     if name == "reshape":
         return _between_relus(d, name)
-    while (value := OPERATIONS[name](d, None)) is None:
+    while (value := OPERATIONS[name](d, None)) is None or all(leaf.is_const for leaf in d.leaves):
         d.leaves.clear()
+        d.steps.clear()
     return d.model([value])
 
 
