@@ -76,7 +76,7 @@ class Draft:
 DATA = 10  # percent of data are constants, whose operations may be folded
 
 # Draws an operation on a value, or on operands of its own where that is None. Gives the value that it adds to the
-# draft, or None where the operation does not fit the value; leaves that it drew may then be left over.
+# draft, or None where the operation does not fit the value; leaves and steps that it drew may then be left over.
 Apply = Callable[[Draft, "Value | None"], "Value | None"]
 
 

@@ -86,11 +86,11 @@ def _through_a_tuple(d: Draft, x: Value) -> Value:
 def _apply_any(d: Draft, x: Value | None) -> Value:
     """Some operation on ``x``; relu fits every value."""
     for _ in range(4):
-        leaves = len(d.leaves)
+        leaves, steps = len(d.leaves), len(d.steps)
         value = OPERATIONS[d.choose(sorted(OPERATIONS))](d, x)
         if value is not None:
             return value
-        del d.leaves[leaves:]
+        del d.leaves[leaves:], d.steps[steps:]
     x = fresh(d, "float32") if x is None else x
     return d.step("relu", (x,), *d.type_of(x))
 
@@ -174,7 +174,7 @@ def batched_model(d: Draft) -> Model:
 
 def _batched_step(d: Draft, x: Value) -> Value:
     shape, dtype = d.type_of(x)
-    kind = d.choose(("activation", "bias", "rows", "reduction", "weights", "pool"))
+    kind = d.choose(("activation", "bias", "rows", "norm", "reduction", "weights", "pool"))
     if kind == "weights" and len(shape) == 2:
         columns = d.size(30)
         return d.step("matmul", (x, d.leaf((shape[-1], columns), dtype)), (shape[0], columns), dtype)
@@ -183,6 +183,9 @@ def _batched_step(d: Draft, x: Value) -> Value:
         return _bias(d, x) if value is None else value
     if kind == "rows":
         return d.step(d.choose(("softmax", "log_softmax")), (x,), shape, dtype, axis=-1)
+    if kind == "norm":
+        parameters = [d.leaf(shape[-1:], dtype) for _ in range(2)]
+        return d.step("layer_norm", (x, *parameters), shape, dtype, axis=-1, epsilon=1e-3, center=True, scale=True)
     if kind == "reduction":
         out = (*shape[:-1], 1)
         return d.step(d.choose(("sum", "mean", "max", "min")), (x,), out, dtype, axis=-1, keepdims=True)
