@@ -59,7 +59,7 @@ def _normalised(
     axis, terms, epsilon = step.attrs["axis"], step.shape[step.attrs["axis"]], step.attrs["epsilon"]
     square = product(x, x)
     variance = square.value.mean(axis, keepdims=True) + epsilon
-    of_sum = (2 * terms + 8) * unit * (size * size).mean(axis, keepdims=True)
+    of_sum = (3 * terms + 8) * unit * (size * size).mean(axis, keepdims=True)
     room = variance - square.error.mean(axis, keepdims=True) - of_sum - unit * variance
     stretch = np.where(room > 0, np.sqrt(variance / room), np.inf)  # 1 over the root is at most so many times as large
     value = x.value / np.sqrt(variance)
