@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tvm
 from tvm import IRModule, ir, relax
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -199,6 +200,48 @@ def test_a_model_without_main_and_with_a_choice():
         functions[ir.GlobalVar(name)] = function.with_attr("global_symbol", name)
     with pytest.raises(PartitionError, match=r"no function main: it has decode, prefill"):
         npu_kit.compile(IRModule(functions))
+
+
+@pytest.mark.parametrize(
+    ("axes", "is_refused"), [([1, 2], False), (-1, False), ([0, 1], True), (0, True), ([0, 1, 2], True)], ids=str
+)
+def test_an_rms_norm_over_other_than_the_last_axes(axes, is_refused):
+    """TVM builds it over the last ones only, and not over all."""
+
+    def norm(x, weight):
+        return relax.op.nn.rms_norm(x, weight, axes=axes)
+
+    sizes = [(2, 3, 4)[axis] for axis in (axes if isinstance(axes, list) else [axes])]
+    mod = module(norm, ((2, 3, 4), "float32"), (sizes, "float32"))
+    if is_refused:
+        with pytest.raises(UnsupportedError, match="only over the last axes"):
+            npu_kit.compile(mod, patterns=[])
+        with pytest.raises(Exception, match="Tensor dimension mismatch"):
+            relax.build(mod, "llvm")
+    else:
+        x = np.arange(24, dtype="float32").reshape(2, 3, 4)
+        found = npu_kit.compile(mod, patterns=[]).run(x, np.ones(sizes, "float32"))
+        mean = (x * x).mean(tuple(axes) if isinstance(axes, list) else axes, keepdims=True)
+        np.testing.assert_allclose(found, x / np.sqrt(mean + 1e-5), rtol=1e-5)
+
+
+@pytest.mark.parametrize("flag", ["center", "scale"])
+def test_a_layer_norm_without_center_or_scale_on_the_host(flag):
+    """TVM's code has gamma and beta in it all the same."""
+
+    def norm(x, gamma, beta):
+        return relax.op.nn.layer_norm(x, gamma, beta, axes=-1, **{flag: False})
+
+    mod = module(norm, ((2, 3), "float32"), ((3,), "float32"), ((3,), "float32"))
+    with pytest.raises(UnsupportedError, match="whatever center and scale say"):
+        npu_kit.compile(mod, patterns=[])
+    x, gamma, beta = np.float32([[1, 2, 4], [0, 5, 9]]), np.float32([1, 2, 3]), np.float32([4, 5, 6])
+    wanted = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    wanted = wanted * gamma if flag == "center" else wanted + beta
+    np.testing.assert_allclose(npu_kit.compile(mod).run(x, gamma, beta), wanted, rtol=1e-5)
+    on_tvm = relax.VirtualMachine(relax.build(mod, "llvm").mod, tvm.cpu())["main"]
+    both = on_tvm(*map(tvm.runtime.tensor, (x, gamma, beta))).numpy()
+    assert np.abs(both - wanted).max() > 0.5
 
 
 @pytest.mark.parametrize(("dtype", "is_refused"), [("int32", True), ("float32", False)])

@@ -11,9 +11,11 @@ from tvm import relax
 
 import npu_kit
 from npu_kit.byoc import BACKEND
+from npu_kit.byoc.model.calls import OP_OF_RELAX
 from npu_kit.byoc.partition import partition
 from npu_kit.byoc.patterns.table import pattern_infos, pattern_table
 from npu_kit.graph.ops import OPS
+from npu_kit.graph.shapes import INTEGERS
 
 op, nn = relax.op, relax.op.nn
 PREFIX = f"{BACKEND}."
@@ -79,7 +81,7 @@ SINGLES = {
     "permute_dims": (lambda x: op.permute_dims(x, (0, 2, 3, 1)), [IMAGE]),
     "broadcast_to": (lambda x: op.broadcast_to(x, (3, 4, 5)), [(4, 1)]),
     "strided_slice": (lambda x: op.strided_slice(x, [1, -1], [-3, 1], [9, 6], [2, 3]), [IMAGE]),
-    "pad": (lambda x: nn.pad(x, [0, 0, 1, 0, 0, 2, 3, 1], "constant", 2.5), [IMAGE]),
+    "pad": (lambda x: nn.pad(x, [0, 0, 1, 0, 0, 2, 3, 1], "constant", 2.0), [IMAGE]),
     "concat": (lambda *xs: op.concat(xs, 1), [IMAGE, (1, 2, 6, 6), IMAGE]),
     "max_pool2d": (lambda x: nn.max_pool2d(x, (2, 2)), [IMAGE]),
     "avg_pool2d": (lambda x: nn.avg_pool2d(x, (2, 2)), [IMAGE]),
@@ -94,7 +96,7 @@ SINGLES = {
     "minimum": (op.minimum, [(2, 5), (2, 5)]),
     "relu": (nn.relu, [(2, 5)]),
     "relu6": (lambda x: op.clip(x, 0, 6), [(2, 5)]),
-    "clip": (lambda x: op.clip(x, -1.0, 6), [(2, 5)]),
+    "clip": (lambda x: op.clip(x, 1.0, 6), [(2, 5)]),
     "sigmoid": (op.sigmoid, [(2, 5)]),
     "tanh": (op.tanh, [(2, 5)]),
     "gelu": (nn.gelu, [(2, 5)]),
@@ -207,6 +209,25 @@ def test_single_operation_computes_what_tvm_does(make_model, run_on_host, rng, n
     for one, other in zip(*results, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::npu_kit.byoc.explain.NarrowSumWarning")
+@pytest.mark.parametrize("name", sorted(SINGLES))
+def test_a_single_operation_takes_the_dtypes_of_its_card(make_model, name):
+    """Each of them, and no other that Relax lets one write."""
+    operation, shapes = SINGLES[name]
+    shapes = [shape[0] if shape and isinstance(shape[0], tuple) else shape for shape in shapes]
+    for dtype in ("float16", "float32", *INTEGERS, "float64", "int64"):
+        inputs = {f"x{i}": (shape, dtype) for i, shape in enumerate(shapes)}
+        try:
+            model = make_model(lambda builder, *given: operation(*given), **inputs)
+        except Exception as error:  # whatever class Relax has for it
+            assert dtype not in next(iter(OPS[name].inputs.values())), error
+            continue
+        (call,) = partition(model).report
+        taken = next(iter(OP_OF_RELAX[call.op].inputs.values()))
+        assert (call.where == "npu") == (dtype in taken), call.reason
+        assert dtype in taken or "dtype" in call.reason
 
 
 def test_every_pattern_has_a_model_here():

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("tvm")
 
-from float64_reference import UNIT
+from approximate import UNIT
 from small_models import compiled, module_of, on_llvm, on_npu, on_onnxruntime
 from tvm import relax
 from tvm.relax import op

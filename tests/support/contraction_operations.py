@@ -114,6 +114,62 @@ def _convolution(letters: str) -> Apply:
     return apply
 
 
+def _transposed(d: Draft, x: Value | None) -> Value | None:
+    """conv2d_transpose, NCHW and IOHW; padding takes away from the result, and may be more than the window."""
+    x = image(d, d.dtype()) if x is None else x
+    shape, dtype = d.type_of(x)
+    if len(shape) != 4 or 0 in shape[1:]:
+        return None
+    groups = d.choose(_divisors(shape[1])) if d.chance(50) else 1
+    per_group = d.size(max(1, 24 // groups))
+    axes = [_spread(d, size) for size in shape[2:]]
+    out = (shape[0], per_group * groups, *(axis[-1] for axis in axes))
+    taps = [axis[0] for axis in axes]
+    if math.prod(out) > MAX_ELEMENTS or math.prod(out) * math.prod(taps) * shape[1] // groups > MAX_MACS:
+        return None
+    weight_dtype, out_dtype = _product_dtypes(d, dtype)
+    weight = d.leaf((shape[1], per_group, *taps), weight_dtype)
+    return d.step(
+        "conv2d_transpose",
+        (x, weight),
+        out,
+        out_dtype,
+        strides=tuple(axis[1] for axis in axes),
+        padding=(*(axis[2] for axis in axes), *(axis[3] for axis in axes)),
+        output_padding=tuple(axis[4] for axis in axes),
+        dilation=tuple(axis[5] for axis in axes),
+        groups=groups,
+    )
+
+
+def _spread(d: Draft, size: int) -> tuple[int, int, int, int, int, int, int]:
+    """Taps, stride, padding on both sides, output padding, dilation of a transposed axis, and the size it gets."""
+    taps, stride = d.size(5), d.integer(1, 3)
+    dilation = d.integer(1, 3) if d.chance(10) else 1
+    extra = d.integer(0, stride - 1) if d.chance(30) else 0
+    whole = (size - 1) * stride + dilation * (taps - 1) + 1 + extra
+    before = d.integer(0, min(taps, whole - 1)) if d.chance(50) else 0
+    after = d.integer(0, min(taps, whole - 1 - before)) if d.chance(50) else 0
+    return taps, stride, before, after, extra, dilation, whole - before - after
+
+
+def _adaptive_pool(d: Draft, x: Value | None) -> Value | None:
+    """The size of the result divides that of the data; Relax takes one number for both axes, and none for the same."""
+    x = image(d, d.dtype(FLOATS)) if x is None else x
+    shape, dtype = d.type_of(x)
+    if len(shape) != 4 or 0 in shape or dtype not in FLOATS:
+        return None
+    layout = d.choose(("NCHW", "NHWC"))
+    size = dict(zip(layout, shape, strict=True))
+    output: int | tuple[int, ...] | None = tuple(d.choose(_divisors(size[letter])) for letter in "HW")
+    if d.chance(20):
+        output = d.choose(_divisors(math.gcd(size["H"], size["W"]))) if d.chance(70) else None
+    counts = (size["H"], size["W"]) if output is None else (output, output) if isinstance(output, int) else output
+    out = size | dict(zip("HW", counts, strict=True))
+    attrs = {"output_size": output, "layout": layout}
+    return d.step("adaptive_avg_pool2d", (x,), [out[letter] for letter in layout], dtype, **attrs)
+
+
 def _pool(op: str, dtypes: Sequence[str]) -> Apply:
     def apply(d: Draft, x: Value | None) -> Value | None:
         x = image(d, d.dtype(dtypes)) if x is None else x
@@ -145,6 +201,8 @@ CONTRACTIONS: Mapping[str, Apply] = {
     "matmul": _matmul,
     "conv1d": _convolution("W"),
     "conv2d": _convolution("HW"),
+    "conv2d_transpose": _transposed,
     "max_pool2d": _pool("max_pool2d", (*FLOATS, *INTEGERS)),
     "avg_pool2d": _pool("avg_pool2d", FLOATS),
+    "adaptive_avg_pool2d": _adaptive_pool,
 }

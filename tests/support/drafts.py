@@ -43,12 +43,17 @@ class Draft:
         """A permutation of 0 to ``count`` - 1."""
         return tuple(self.source.sample(range(count), count))
 
+    def axis(self, rank: int) -> int:
+        """One of ``rank`` axes, sometimes counted from the end."""
+        axis = self.integer(0, rank - 1)
+        return axis - rank if self.chance(30) else axis
+
     def dtype(self, dtypes: Sequence[str] = ("float32", "float32", "float32", "float16", *INTEGERS)) -> str:
         return self.only_dtype or self.choose(dtypes)
 
-    def leaf(self, shape: Sequence[int], dtype: str, kind: str = "any") -> int:
+    def leaf(self, shape: Sequence[int], dtype: str, kind: str = "any", const_percent: int = 40) -> int:
         """A parameter or constant; sometimes one that exists already, so that weights are shared."""
-        is_const = self.chance(40)
+        is_const = self.chance(const_percent)
         wanted = Leaf(tuple(shape), dtype, kind, is_const, number=len(self.leaves))
         alike = [i for i, leaf in enumerate(self.leaves) if replace(leaf, number=wanted.number) == wanted]
         if alike and self.chance(30):
@@ -68,8 +73,10 @@ class Draft:
         return Model(tuple(self.leaves), tuple(self.steps), tuple(results), self.integer(0, 2**32 - 1))
 
 
+DATA = 10  # percent of data are constants, whose operations may be folded
+
 # Draws an operation on a value, or on operands of its own where that is None. Gives the value that it adds to the
-# draft, or None where the operation does not fit the value; leaves that it drew may then be left over.
+# draft, or None where the operation does not fit the value; leaves and steps that it drew may then be left over.
 Apply = Callable[[Draft, "Value | None"], "Value | None"]
 
 
@@ -83,7 +90,7 @@ def any_shape(d: Draft) -> Shape:
 
 
 def fresh(d: Draft, dtype: str) -> int:
-    return d.leaf(any_shape(d), dtype)
+    return d.leaf(any_shape(d), dtype, const_percent=DATA)
 
 
 def image(d: Draft, dtype: str) -> int:
@@ -91,12 +98,12 @@ def image(d: Draft, dtype: str) -> int:
     sides = [d.size(16), d.size(16)]
     channels = d.size(24) if d.chance(85) else d.choose((33, 48, 70))
     batch = 0 if d.chance(2) else d.integer(1, 3)
-    return d.leaf((batch, *((channels, *sides) if d.chance(50) else (*sides, channels))), dtype)
+    return d.leaf((batch, *((channels, *sides) if d.chance(50) else (*sides, channels))), dtype, const_percent=DATA)
 
 
 def sequence(d: Draft, dtype: str) -> int:
     batch = 0 if d.chance(2) else d.integer(1, 3)
-    return d.leaf((batch, d.size(40), d.size(40)), dtype)
+    return d.leaf((batch, d.size(40), d.size(40)), dtype, const_percent=DATA)
 
 
 def broadcast(a: Shape, b: Shape) -> Shape | None:

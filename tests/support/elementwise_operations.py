@@ -1,10 +1,10 @@
-"""Draws operations that work element by element, or along one axis. See ``drafts.Apply``."""
+"""Draws operations that work element by element. See ``drafts.Apply``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from drafts import FLOATS, INTEGERS, SMALL_INTEGERS, Apply, Draft, broadcast, fresh, image
+from drafts import DATA, FLOATS, INTEGERS, SMALL_INTEGERS, Apply, Draft, any_shape, broadcast, fresh, image
 from sample_model import Shape, Value
 
 
@@ -52,6 +52,57 @@ def _unary(op: str, dtypes: Sequence[str]) -> Apply:
     return apply
 
 
+def _on_positive(op: str) -> Apply:
+    """A function that has values above 0 only: mostly of what lies there, sometimes of anything."""
+
+    def apply(d: Draft, x: Value | None) -> Value | None:
+        x = _positive(d, x)
+        return None if x is None else d.step(op, (x,), *d.type_of(x))
+
+    return apply
+
+
+def _positive(d: Draft, x: Value | None) -> Value | None:
+    """Floats that are above 0 but for some cases: ``x``, made positive by two more operations, or a leaf."""
+    if x is None:
+        return d.leaf(any_shape(d), d.dtype(FLOATS), "any" if d.chance(10) else "positive", DATA)
+    shape, dtype = d.type_of(x)
+    if dtype not in FLOATS:
+        return None
+    if d.chance(10):
+        return x
+    least = d.leaf((), dtype, "positive")
+    return d.step(d.choose(("maximum", "add")), (d.step("abs", (x,), shape, dtype), least), shape, dtype)
+
+
+def _power(d: Draft, x: Value | None) -> Value | None:
+    """Anything to the power of small whole numbers, what is positive to the power of anything."""
+    is_whole = d.chance(40)
+    x = fresh(d, d.dtype(FLOATS)) if is_whole and x is None else x if is_whole else _positive(d, x)
+    if x is None or d.type_of(x)[1] not in FLOATS:
+        return None
+    shape, dtype = d.type_of(x)
+    other = d.leaf(_broadcastable(d, shape), dtype, "exponent") if is_whole else _other(d, x)
+    out = broadcast(shape, d.type_of(other)[0])
+    return None if out is None else d.step("power", (x, other), out, dtype)
+
+
+def _leaky_relu(d: Draft, x: Value | None) -> Value | None:
+    x = fresh(d, d.dtype(FLOATS)) if x is None else x
+    shape, dtype = d.type_of(x)
+    alpha = {"alpha": d.choose((0.2, 0.5, 0.0, 1.75, -0.3))} if d.chance(80) else {"alpha": 0.01}
+    return d.step("leaky_relu", (x,), shape, dtype, **alpha) if dtype in FLOATS else None
+
+
+def _prelu(d: Draft, x: Value | None) -> Value | None:
+    x = (image if d.chance(60) else fresh)(d, d.dtype(FLOATS)) if x is None else x
+    shape, dtype = d.type_of(x)
+    if not shape or dtype not in FLOATS:
+        return None
+    axis = d.axis(len(shape))
+    return d.step("prelu", (x, d.leaf((shape[axis],), dtype)), shape, dtype, axis=axis)
+
+
 def _clip(d: Draft, x: Value | None) -> Value | None:
     x = fresh(d, d.dtype()) if x is None else x
     shape, dtype = d.type_of(x)
@@ -62,42 +113,6 @@ def _clip(d: Draft, x: Value | None) -> Value | None:
     return d.step("clip", (x,), shape, dtype, min=low, max=high)
 
 
-def _axis(d: Draft, rank: int) -> int:
-    axis = d.integer(0, rank - 1)
-    return axis - rank if d.chance(30) else axis
-
-
-def _softmax(d: Draft, x: Value | None) -> Value | None:
-    x = fresh(d, d.dtype(FLOATS)) if x is None else x
-    shape, dtype = d.type_of(x)
-    if not shape or 0 in shape or dtype not in FLOATS:
-        return None
-    return d.step("softmax", (x,), shape, dtype, axis=_axis(d, len(shape)))
-
-
-def _batch_norm(d: Draft, x: Value | None) -> Value | None:
-    x = (image if d.chance(60) else fresh)(d, d.dtype(FLOATS)) if x is None else x
-    shape, dtype = d.type_of(x)
-    if not shape or dtype not in FLOATS:
-        return None
-    axis = _axis(d, len(shape))
-    size = (shape[axis],)
-    parameters = [d.leaf(size, dtype) for _ in range(3)]
-    args = (x, *parameters, d.leaf(size, dtype, "positive"))
-    item = d.choose((1, 2)) if d.chance(5) else 0  # results 1 and 2 are the running mean and variance, as they came
-    return d.step(
-        "batch_norm",
-        args,
-        size if item else shape,
-        dtype,
-        axis=axis,
-        epsilon=d.choose((1e-5, 1e-3, 0.1)),
-        center=d.chance(70),
-        scale=d.chance(70),
-        item=item,
-    )
-
-
 def _affine(op: str, dtypes: Sequence[str], out_dtypes: Sequence[str]) -> Apply:
     def apply(d: Draft, x: Value | None) -> Value | None:
         x = fresh(d, d.dtype(dtypes)) if x is None else x
@@ -105,7 +120,7 @@ def _affine(op: str, dtypes: Sequence[str], out_dtypes: Sequence[str]) -> Apply:
         if dtype not in dtypes:
             return None
         out_dtype = d.choose(out_dtypes)
-        axis = _axis(d, len(shape)) if shape else -1
+        axis = d.axis(len(shape)) if shape else -1
         per_axis = (shape[axis],) if shape and d.chance(50) else ()
         quantized = out_dtype if op == "quantize" else dtype
         scale = d.leaf(per_axis, d.choose(("float32", "float32", "float16")), "scale")
@@ -116,13 +131,19 @@ def _affine(op: str, dtypes: Sequence[str], out_dtypes: Sequence[str]) -> Apply:
     return apply
 
 
+SIGNED_TOO = (*FLOATS, *(dtype for dtype in INTEGERS if not dtype.startswith("u")))
+
 ELEMENTWISE: Mapping[str, Apply] = {
     **{op: _binary(op) for op in ("add", "subtract", "multiply", "divide", "maximum", "minimum")},
-    "relu": _unary("relu", (*FLOATS, *INTEGERS)),
+    **{op: _unary(op, (*FLOATS, *INTEGERS)) for op in ("relu", "square")},
+    **{op: _unary(op, SIGNED_TOO) for op in ("negative", "abs")},
+    **{op: _unary(op, FLOATS) for op in ("sigmoid", "tanh", "gelu", "gelu_tanh", "silu", "erf", "exp")},
+    **{op: _unary(op, FLOATS) for op in ("floor", "ceil", "round")},
+    **{op: _on_positive(op) for op in ("log", "sqrt", "rsqrt")},
+    "power": _power,
     "clip": _clip,
-    **{op: _unary(op, FLOATS) for op in ("sigmoid", "tanh", "gelu", "gelu_tanh")},
-    "batch_norm": _batch_norm,
+    "leaky_relu": _leaky_relu,
+    "prelu": _prelu,
     "quantize": _affine("quantize", FLOATS, SMALL_INTEGERS),
     "dequantize": _affine("dequantize", INTEGERS, ("float32", "float32", "float16")),
-    "softmax": _softmax,
 }

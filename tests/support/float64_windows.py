@@ -84,3 +84,20 @@ def avg_pool(x: Array, errors: Array, sizes: Sequence[int], attrs: Attrs, unit: 
         spread = (len(lines[0]) * len(lines[1]) + 2) * unit * absolute[:, :, row, column]
         error[:, :, row, column] = (around.sum((2, 3)) + spread) / count
     return value, error, absolute
+
+
+def convolve_transposed(x: Array, w: Array, out_sizes: Sequence[int], attrs: Attrs) -> Array:
+    """(N, C, H, W) and (C, O of a group, H, W): every element of ``x`` spreads over a window of the result."""
+    groups, (top, left, _, _) = attrs["groups"], attrs["padding"]
+    (sy, sx), (dy, dx) = attrs["strides"], attrs["dilation"]
+    height, width = dy * (w.shape[2] - 1) + 1, dx * (w.shape[3] - 1) + 1  # that a window spans
+    rows = max((x.shape[2] - 1) * sy + height, top + out_sizes[0])  # output_padding may be behind every window
+    columns = max((x.shape[3] - 1) * sx + width, left + out_sizes[1])
+    parts = []
+    for data, weights in zip(np.split(x, groups, 1), np.split(w, groups, 0), strict=True):
+        part = np.zeros((x.shape[0], w.shape[1], rows, columns))
+        for i, j in np.ndindex(*x.shape[2:]):
+            window = part[:, :, i * sy : i * sy + height : dy, j * sx : j * sx + width : dx]
+            window += np.tensordot(data[:, :, i, j], weights, (1, 0))
+        parts.append(part[:, :, top : top + out_sizes[0], left : left + out_sizes[1]])
+    return np.concatenate(parts, 1)

@@ -7,25 +7,41 @@ Relax infers the same.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Mapping
 
+from axis_operations import ALONG_AXES
 from contraction_operations import CONTRACTIONS
 from drafts import FLOATS, SMALL_INTEGERS, Apply, Draft, fresh, image, sequence
 from elementwise_operations import ELEMENTWISE
+from movement_operations import MOVEMENTS
 from sample_model import Leaf, Model, Value
 
-OPERATIONS: Mapping[str, Apply] = {**CONTRACTIONS, **ELEMENTWISE}
-ACTIVATIONS = ("relu", "clip", "sigmoid", "tanh", "gelu", "gelu_tanh")
+OPERATIONS: Mapping[str, Apply] = {**CONTRACTIONS, **ELEMENTWISE, **ALONG_AXES, **MOVEMENTS}
+ACTIVATIONS = (
+    *("relu", "clip", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu", "leaky_relu"),
+    *("exp", "erf", "negative", "abs", "square", "round"),
+)
 
 
 def single_operation(d: Draft, op: str = "") -> Model:
-    """One operation, ``op`` or any, on operands made for it."""
+    """One operation, ``op`` or any, on operands made for it, which are not all constants: those are folded."""
     name = op or d.choose(sorted(OPERATIONS))
-    while (value := OPERATIONS[name](d, None)) is None:
+    if name == "reshape":
+        return _between_relus(d, name)
+    while (value := OPERATIONS[name](d, None)) is None or all(leaf.is_const for leaf in d.leaves):
         d.leaves.clear()
+        d.steps.clear()
     return d.model([value])
+
+
+def _between_relus(d: Draft, op: str) -> Model:
+    """What the NPU takes only between operations of its own."""
+    relu = OPERATIONS["relu"]
+    while (value := OPERATIONS[op](d, relu(d, None))) is None:
+        d.leaves.clear()
+        d.steps.clear()
+    return d.model([relu(d, value)])
 
 
 def chain(d: Draft) -> Model:
@@ -54,18 +70,11 @@ def graph(d: Draft) -> Model:
 
 
 def _on_host(d: Draft, x: Value) -> Value | None:
-    """What no pattern of the kit names today: the operations around it fall into several regions."""
+    """What no pattern of the kit names: the operations around it fall into several regions."""
     shape, dtype = d.type_of(x)
-    op = d.choose(("negative", "abs", "permute_dims", "reshape"))
-    if op in ("negative", "abs"):
-        return None if dtype.startswith("u") else d.step(op, (x,), shape, dtype)
-    if not shape or 0 in shape:
-        return None
-    if op == "permute_dims":
-        axes = d.order(len(shape))
-        return d.step(op, (x,), [shape[axis] for axis in axes], dtype, axes=axes)
-    out = (math.prod(shape[:2]), *shape[2:]) if len(shape) > 1 and d.chance(50) else (*shape, 1)
-    return d.step(op, (x,), out, dtype) if len(out) <= 6 else None
+    if dtype == "float32" and d.chance(30):
+        return d.step("sin", (x,), shape, dtype)
+    return d.step("flip", (x,), shape, dtype, axis=d.axis(len(shape))) if shape and 0 not in shape else None
 
 
 def _through_a_tuple(d: Draft, x: Value) -> Value:
@@ -77,23 +86,24 @@ def _through_a_tuple(d: Draft, x: Value) -> Value:
 def _apply_any(d: Draft, x: Value | None) -> Value:
     """Some operation on ``x``; relu fits every value."""
     for _ in range(4):
-        leaves = len(d.leaves)
+        leaves, steps = len(d.leaves), len(d.steps)
         value = OPERATIONS[d.choose(sorted(OPERATIONS))](d, x)
         if value is not None:
             return value
-        del d.leaves[leaves:]
+        del d.leaves[leaves:], d.steps[steps:]
     x = fresh(d, "float32") if x is None else x
     return d.step("relu", (x,), *d.type_of(x))
 
 
 def block(d: Draft) -> Model:
     """A convolution or matmul with what networks put behind it: bias, batch norm, residual, activation, pool."""
-    anchor = d.choose(("conv2d", "conv2d", "conv1d", "matmul"))
+    anchor = d.choose(("conv2d", "conv2d", "conv1d", "conv2d_transpose", "matmul"))
     value = OPERATIONS[anchor](d, None)
     if value is None or d.type_of(value)[1] not in FLOATS:
         return d.model([_apply_any(d, value)])
     conv = value
-    axis = str(d.steps[conv].attrs.get("data_layout", "")).find("C")  # -1 for a matmul: its last axis
+    is_matmul = anchor == "matmul"
+    axis = -1 if is_matmul else str(d.steps[conv].attrs.get("data_layout", "NCHW")).index("C")
     extra = []
     if d.chance(60):
         shape, dtype = d.type_of(value)
@@ -106,13 +116,14 @@ def block(d: Draft) -> Model:
         is_own = d.chance(20) and d.type_of(conv) == (shape, dtype)  # not behind an item of batch norm
         residual = conv if is_own else d.leaf(shape, dtype)
         if d.chance(30):  # a residual that waits for the block itself, by way of the host
-            residual = d.step("abs", (residual,), shape, dtype)
+            residual = _on_host(d, residual) or residual
         value = d.step("add", (value, residual) if d.chance(50) else (residual, value), shape, dtype)
     if d.chance(70):
         value = _fitting(d, d.choose(ACTIVATIONS), value)
     if d.chance(30):
         extra.append(d.integer(0, len(d.steps) - 1))  # something inside is a result too
-    if d.chance(40) and (pooled := OPERATIONS[d.choose(("max_pool2d", "avg_pool2d"))](d, value)) is not None:
+    behind = d.choose(("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "mean", "max", "concat", "permute_dims"))
+    if d.chance(40) and (pooled := OPERATIONS[behind](d, value)) is not None:
         value = pooled
     return d.model([value, *extra])
 
@@ -130,7 +141,7 @@ def quantized_block(d: Draft) -> Model:
     others = [_dequantized_leaf(d, arg) if arg < 0 else arg for arg in step.args]
     value = d.step(step.op, others, step.shape, step.dtype, **step.attrs)
     if d.chance(50):
-        value = _fitting(d, d.choose(("relu", "clip", "sigmoid")), value)
+        value = _fitting(d, d.choose(("relu", "clip", "sigmoid", "silu", "leaky_relu")), value)
     return d.model([_fitting(d, "quantize", value), *([value] if d.chance(10) else [])])
 
 
@@ -163,15 +174,21 @@ def batched_model(d: Draft) -> Model:
 
 def _batched_step(d: Draft, x: Value) -> Value:
     shape, dtype = d.type_of(x)
-    kind = d.choose(("activation", "bias", "softmax", "weights", "pool"))
+    kind = d.choose(("activation", "bias", "rows", "norm", "reduction", "weights", "pool"))
     if kind == "weights" and len(shape) == 2:
         columns = d.size(30)
         return d.step("matmul", (x, d.leaf((shape[-1], columns), dtype)), (shape[0], columns), dtype)
     if kind in ("weights", "pool") and len(shape) == 4:
         value = OPERATIONS["conv2d" if kind == "weights" else d.choose(("max_pool2d", "avg_pool2d"))](d, x)
         return _bias(d, x) if value is None else value
-    if kind == "softmax":
-        return d.step("softmax", (x,), shape, dtype, axis=-1)
+    if kind == "rows":
+        return d.step(d.choose(("softmax", "log_softmax")), (x,), shape, dtype, axis=-1)
+    if kind == "norm":
+        parameters = [d.leaf(shape[-1:], dtype) for _ in range(2)]
+        return d.step("layer_norm", (x, *parameters), shape, dtype, axis=-1, epsilon=1e-3, center=True, scale=True)
+    if kind == "reduction":
+        out = (*shape[:-1], 1)
+        return d.step(d.choose(("sum", "mean", "max", "min")), (x,), out, dtype, axis=-1, keepdims=True)
     return _bias(d, x) if kind == "bias" else _fitting(d, d.choose(ACTIVATIONS), x)
 
 

@@ -26,7 +26,8 @@ class Leaf:
 
     shape: Shape
     dtype: str
-    kind: str = "any"  # "any", "batch" (its first axis may be a symbol), "positive" (a divisor), "scale", "zero_point"
+    # "any", "batch" (its first axis may be a symbol), "positive" (a divisor), "exponent", "scale", "zero_point"
+    kind: str = "any"
     is_const: bool = False
     number: int | None = None  # what its values are drawn from, besides the model's seed; None for its place
 
@@ -112,6 +113,8 @@ def _array(leaf: Leaf, rng: np.random.Generator) -> Array:
     array: Array
     if leaf.kind == "scale":
         array = rng.uniform(0.01, 0.3, leaf.shape)
+    elif leaf.kind == "exponent":
+        array = rng.choice([-1, 0, 1, 2, 2, 3], leaf.shape)
     elif leaf.dtype.startswith("float"):
         array = rng.standard_normal(leaf.shape) * rng.choice([0.3, 1, 3])
         array = np.where(rng.random(leaf.shape) < 0.05, rng.choice(SPECIAL, leaf.shape), array)
@@ -126,15 +129,10 @@ def _array(leaf: Leaf, rng: np.random.Generator) -> Array:
     return np.asarray(array).astype(leaf.dtype)
 
 
-# Operations that no pattern of the kit names today: what they stand between falls into several regions.
-HOST_OPS: Mapping[str, Callable[..., Any]] = {
-    "negative": relax.op.negative,
-    "sin": relax.op.sin,
-    "abs": relax.op.abs,
-    "permute_dims": relax.op.permute_dims,
-    "reshape": relax.op.reshape,
-}
-_WITH_OUT_DTYPE = ("matmul", "conv1d", "conv2d", "quantize", "dequantize")
+# Operations that no pattern of the kit names: what they stand between falls into several regions.
+HOST_OPS: Mapping[str, Callable[..., Any]] = {"sin": relax.op.sin, "flip": relax.op.flip}
+_WITH_OUT_DTYPE = ("matmul", "conv1d", "conv2d", "conv2d_transpose", "quantize", "dequantize")
+_WITH_SHAPE = ("reshape", "broadcast_to")  # Relax takes it as an argument
 
 
 def _expression(step: Step, args: list[Any]) -> Any:
@@ -142,12 +140,17 @@ def _expression(step: Step, args: list[Any]) -> Any:
     if step.op == "tuple":
         return relax.Tuple(args)
     if step.op in HOST_OPS:
-        return HOST_OPS[step.op](*args, *([step.shape] if step.op == "reshape" else []), **attrs)
+        return HOST_OPS[step.op](*args, **attrs)
     if step.op in _WITH_OUT_DTYPE:
         attrs.setdefault("out_dtype", step.dtype)
+    if step.op in _WITH_SHAPE:
+        args = [*args, step.shape]
     if step.op == "batch_norm":
         attrs["training"] = False
     if step.op == "clip":
         args = [*args, attrs.pop("min"), attrs.pop("max")]
-    function = functools.reduce(getattr, OPS[step.op].relax_name.split(".")[1:], relax.op)
-    return function(*args, **attrs)
+    if step.op == "concat":
+        args = [relax.Tuple(args)]
+    definition = OPS[step.op]
+    function = functools.reduce(getattr, definition.relax_name.split(".")[1:], relax.op)
+    return function(*args, **{definition.renamed.get(key, key): value for key, value in attrs.items()})

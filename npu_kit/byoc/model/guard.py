@@ -225,6 +225,20 @@ def _check_batch_norm(call: Any) -> str:
     return "TVM returns float32 where float16 is declared" if is_half else ""
 
 
+def _check_layer_norm(call: Any) -> str:
+    if call.attrs.center and call.attrs.scale:
+        return ""
+    return "TVM multiplies by gamma and adds beta, whatever center and scale say"
+
+
+def _check_rms_norm(call: Any) -> str:
+    rank = int(call.args[0].ty.ndim)
+    axes = sorted(int(axis) % rank for axis in call.attrs.axes) if rank > 0 else []
+    if rank < 0 or (len(axes) < rank and axes == list(range(rank - len(axes), rank))):
+        return ""
+    return f"TVM builds an rms_norm only over the last axes, with one before them, and here it is over {axes} of {rank}"
+
+
 _ON_HOST: Mapping[str, Rule] = {
     **dict.fromkeys(_DIVISIONS, _check_division),
     **dict.fromkeys(_CONVOLUTIONS, _check_convolution),
@@ -233,6 +247,8 @@ _ON_HOST: Mapping[str, Rule] = {
     **{f"relax.nn.max_pool{axes}d": _check_pool for axes in (1, 2, 3)},
     **{f"relax.nn.avg_pool{axes}d": _check_avg_pool for axes in (1, 2, 3)},
     "relax.nn.batch_norm": _check_batch_norm,
+    "relax.nn.layer_norm": _check_layer_norm,
+    "relax.nn.rms_norm": _check_rms_norm,
 }
 
 
