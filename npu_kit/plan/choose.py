@@ -72,6 +72,9 @@ class Chooser:
             kind = self._kinds[alike] = self._search(builder, name, on_chip, like)
         bare = rebound(kind.bare, graph, index, group)
         step, residents = (bare, ()) if kind.streams else _make_resident(graph, bare, kind.loads, on_chip)
+        for operand in step.reads:
+            if operand.tier == "L3":
+                on_chip.end_copy(operand.entry)
         reasons = [one if one.subject == name else replace(one, subject=name) for one in kind.reasons]
         reasons += [_resident_reason(one, _loads_by_tensor(step, kind.loads)[one.entry]) for one in residents]
         return Choice(step, tuple(reasons), self._cost_of(graph, step, alike))

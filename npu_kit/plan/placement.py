@@ -118,6 +118,10 @@ class TensorMemory:
         self._keep(self._next, buffer, range(step, step + 1), entry)
         return buffer
 
+    def end_copy(self, entry: Entry) -> None:
+        """What comes later makes a copy of its own; cannot be undone. A step has read the tensor from elsewhere."""
+        self._copies.pop(entry, None)
+
     def _at(self, steps: range) -> list[Buffer]:
         """The buffers that are live in any of ``steps``."""
         numbers = set().union(*(self._live.get(step, ()) for step in steps))
