@@ -77,3 +77,18 @@ def test_windows_that_see_padding_alone(padding, groups, options):
     size = [(1 + before + after - taps) // 2 + 1 for before, after, taps in ((top, bottom, 3), (left, right, 2))]
     leaves = (Leaf((1, 4, 1, 1), "float32"), Leaf((4, 4 // groups, 3, 2), "float32"))
     check(Model(leaves, (Step("conv2d", (~0, ~1), (1, 4, *size), "float32", attrs | layouts),), (0,)), options)
+
+
+def test_a_copy_in_l2_does_not_reach_over_a_step_that_reads_the_original():
+    """The first norm and the last read one vector more than once, the norm between them once, so from DRAM. The plan
+    kept the first one's copy for the last, as if the one between had read it too, and the proof of plans refused it."""
+    shape = (4, 2, 3, 4, 4, 2)
+    vectors = [Leaf((2,), "float32", kind) for kind in ("any", "any", "positive", "any", "any", "positive", "any")]
+    attrs = {"axis": 1, "epsilon": 1e-3, "center": True, "scale": True}
+    steps = (
+        Step("ceil", (~7,), shape, "float32"),
+        Step("batch_norm", (0, ~0, ~1, ~1, ~2), shape, "float32", attrs | {"item": 0}),
+        Step("batch_norm", (1, ~1, ~3, ~4, ~5), shape, "float32", attrs | {"item": 0}),
+        Step("layer_norm", (2, ~1, ~6), shape, "float32", attrs | {"axis": -1}),
+    )
+    check(Model((*vectors, Leaf(shape, "float32")), steps, (3,)))
