@@ -45,14 +45,22 @@ def test_nothing_is_expected_to_be_the_fault_of_the_kit():
     assert faults == {}
 
 
-def test_every_case_with_an_operation_of_the_kit_is_on_the_npu_or_of_a_dtype_that_it_lacks():
+LEFT_ON_THE_HOST = (
+    r"refused: (dtype|shape), found .*(float64|bfloat16|u?int(32|64))$",  # no machine computes in these
+    r"refused: shape, found .*v.* \w+$",  # a size that is known only at run time
+    r"^reshape refused: operand, found an operand that comes from elsewhere$",  # it moves nothing, on either side
+    r"^rms_norm refused: attribute, found \((\d+, )+\d+\)$",  # over several axes
+    r"^no pattern for (nonzero|where|zeros|vm.builtin.tensor_to_shape|call_tir tile)$",  # not in the table
+)
+
+
+def test_every_case_with_an_operation_of_the_kit_is_on_the_npu_or_left_for_a_known_reason():
     """And the count that the document states is that of the expectation."""
     text = DOCUMENT.read_text(encoding="utf-8")
     right = sum(found in OFFLOADED for found in EXPECTED.outcomes.values())
     assert re.search(rf"^\| all \| \d+ \| {right} \| \d+ \|$", text, re.MULTILINE)
     left = re.findall(r"^\| (\w+ refused: .*|no pattern .*) \| \d+ \|$", text, re.MULTILINE)
-    lacking = r"refused: (dtype|shape), found .*(float64|bfloat16|u?int(32|64))$"
-    assert left and all(re.search(lacking, why) for why in left)
+    assert left and [why for why in left if not any(re.search(known, why) for known in LEFT_ON_THE_HOST)] == []
 
 
 def test_the_package_still_has_nearly_all_of_the_cases():

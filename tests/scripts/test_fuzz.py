@@ -33,8 +33,8 @@ def test_a_wrong_kernel_is_found_and_the_case_made_small(fuzz, monkeypatch, caps
     from npu_kit.runtime import arithmetic
 
     monkeypatch.setitem(arithmetic._FUNCTIONS, "tanh", lambda attrs, dtype, out, x: x)
-    wrong = next(n for n in range(200) if "tanh" in _ops(n))
-    assert fuzz.run_part(0, wrong, 1) == 1
+    # Not every case shows it: a tanh of zeros is right all the same.
+    wrong = next(n for n in range(300) if "tanh" in _ops(n) and fuzz.run_part(0, n, 1) == 1)
     printed = capsys.readouterr().out
     assert f"case 0:{wrong}: Mismatch" in printed
     smaller = printed.split("smaller: ")[1]
