@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.plan.geometry import Contraction, Problem, Rows
 from npu_kit.plan.ir import Axis, Operand, Step
+from npu_kit.plan.storage import is_computed
 from npu_kit.plan.traffic import stays_along
 
 CHUNK = ("c", "kh", "kw")
@@ -112,7 +113,7 @@ def instructions(step: Step, problem: Problem) -> Iterator[Instruction]:
 def copies_before(graph: Graph, step: Step) -> Iterator[Instruction]:
     """The copies to L2 before the first tile: a fill brings back what was computed, a prefetch what was given."""
     for number, entry in enumerate(step.prefetch):
-        yield Instruction("fill" if graph.nodes[entry.node].is_kernel else "prefetch", WHOLE, (), part=number)
+        yield Instruction("fill" if is_computed(graph, entry) else "prefetch", WHOLE, (), part=number)
 
 
 def copies_after(step: Step) -> Iterator[Instruction]:

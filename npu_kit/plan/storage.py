@@ -63,3 +63,11 @@ def rows_of(array: Array, axis: int, start: int, stop: int) -> Array:
 def _axis(attrs: Mapping[str, Any]) -> int:
     axis: int = attrs["axis"]
     return axis
+
+
+def is_computed(graph: Graph, entry: Entry) -> bool:
+    """Whether a tensor is made in the region, and not an argument, a constant, or a part of one."""
+    node = graph.nodes[entry.node]
+    while node.kind == VIEW or is_reshape(node):
+        node = graph.nodes[node.inputs[0].node]
+    return node.is_kernel or node.kind == JOIN

@@ -10,12 +10,12 @@ from graphs import GraphBuilder, random_arrays
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_kit.graph.ir import Graph
+from npu_kit.graph.ir import Entry, Graph
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.forecast import forecast
 from npu_kit.plan.planner import make_plan
-from npu_kit.plan.storage import JOIN
+from npu_kit.plan.storage import JOIN, VIEW, is_computed
 from npu_kit.plan.traffic import plan_counters
 from npu_kit.plan.verify import verify_plan
 from npu_kit.runtime.execute import execute
@@ -118,3 +118,15 @@ def test_any_chain(
 ) -> None:
     pool = {"pool_size": (kernel, kernel), "strides": (stride, stride), "padding": (padding,) * 4}
     check(conv_chain(channels, height, width, layout=layout, deeper=deeper, **pool), small_l2(l2))
+
+
+def test_a_view_is_named_after_what_it_shows() -> None:
+    """Rows of an argument are prefetched, rows of a result filled in again."""
+    graph = conv_chain(40, 61, 59)
+    plan = make_plan(graph, SPEC)
+    views = [i for i, node in enumerate(plan.graph.nodes) if node.kind == VIEW]
+    joins = [i for i, node in enumerate(plan.graph.nodes) if node.kind == JOIN]
+    assert views and joins
+    assert not any(is_computed(plan.graph, Entry(view)) for view in views)
+    assert all(is_computed(plan.graph, Entry(join)) for join in joins)
+    assert not is_computed(plan.graph, Entry(plan.graph.arg_nodes[0]))
