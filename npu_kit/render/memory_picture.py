@@ -10,7 +10,7 @@ from npu_kit.plan.ir import Buffer, Plan
 from npu_kit.plan.storage import JOIN, VIEW
 from npu_kit.render import theme
 from npu_kit.render.format import format_bytes, format_count, format_share, number_of
-from npu_kit.render.names import operand_roles, step_title, tensor_name
+from npu_kit.render.names import operand_roles, spill_sentence, step_title, tensor_name
 from npu_kit.render.picture import Picture
 from npu_kit.render.svg import Canvas
 from npu_kit.render.text import text_width
@@ -75,13 +75,18 @@ def memory_map(plan: Plan, step: int, *, title: str = "") -> Picture:
     held = [(tier, pieces_of(plan, step, tier.name)) for tier in plan.spec.tiers]
     heights = [_BAR + 40 + _LINE * -(-len(pieces) // _columns(pieces)) for _, pieces in held]
     heading = title or f"Memory during step {step}: {step_title(plan, plan.steps[step])}"
-    canvas = Canvas(_WIDTH, _TOP + sum(heights) + 4, heading, "; ".join(_sentence(*item) for item in held))
+    spilled = spill_sentence(plan, (step,))
+    said = "; ".join(_sentence(*item) for item in held)
+    height = _TOP + sum(heights) + (4 + _LINE if spilled else 4)
+    canvas = Canvas(_WIDTH, height, heading, f"{said}. {spilled}" if spilled else said)
     canvas.text(_LEFT, 24, heading, size=theme.SIZE_TITLE, bold=True, width=_WIDTH - 300)
     _draw_legend(canvas)
     top = float(_TOP)
     for (tier, pieces), height in zip(held, heights, strict=True):
         _draw_tier(canvas, tier, pieces, top)
         top += height
+    if spilled:
+        canvas.text(_LEFT, top, spilled, width=_WIDTH - _LEFT - _RIGHT)
     return canvas.picture()
 
 

@@ -7,6 +7,7 @@ constant has the number of its node, and what stands beside the running tile is 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.plan.ir import Plan, Step
@@ -87,6 +88,16 @@ def operand_roles(plan: Plan, step: Step) -> dict[str, str]:
     for node, position, beside in step.epilogue_reads:
         roles[beside.name] = f"operand {position} of {plan.graph.nodes[node].name}"
     return roles
+
+
+def spill_sentence(plan: Plan, steps: Iterable[int]) -> str:
+    """What some steps copy to DRAM behind their last tile, "" if nothing."""
+    spills = [
+        f"{tensor_name(plan.graph, entry)} (node {entry.node}) after step {index}"
+        for index in steps
+        for entry in plan.steps[index].spills
+    ]
+    return f"Spilled from L2 to L3, to make room: {', '.join(spills)}." if spills else ""
 
 
 def node_names(plan: Plan, step: Step) -> dict[int, str]:

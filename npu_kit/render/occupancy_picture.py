@@ -11,7 +11,7 @@ from npu_kit.hw.spec import MemoryTier
 from npu_kit.plan.ir import Plan
 from npu_kit.render import theme
 from npu_kit.render.format import format_bytes, format_share, number_of
-from npu_kit.render.names import step_titles
+from npu_kit.render.names import spill_sentence, step_titles
 from npu_kit.render.picture import Picture
 from npu_kit.render.svg import Canvas
 from npu_kit.render.text import text_width
@@ -63,7 +63,9 @@ def occupancy(plan: Plan, *, step: int | None = None, title: str = "Memory in us
     levels = levels_of(plan)
     near, far = levels[:-1], levels[-1]
     bottom = _TOP + _PANEL * len(near)
-    canvas = Canvas(_WIDTH, bottom + 64, title, "; ".join(map(_sentence, levels)))
+    spilled = spill_sentence(plan, range(len(plan.steps)))
+    said = "; ".join(map(_sentence, levels))
+    canvas = Canvas(_WIDTH, bottom + (82 if spilled else 64), title, f"{said}. {spilled}" if spilled else said)
     canvas.text(12, 24, title, size=theme.SIZE_TITLE, bold=True, width=_WIDTH - 24)
     width = (_WIDTH - _LEFT - _RIGHT) / max(1, len(plan.steps))
     if step is not None:
@@ -81,6 +83,8 @@ def occupancy(plan: Plan, *, step: int | None = None, title: str = "Memory in us
         _draw_level(canvas, level, _TOP + number * _PANEL, width, titles)
     _draw_steps(canvas, titles, bottom - 8, width)
     canvas.text(12, bottom + 50, f"{_sentence(far)}.", size=theme.SIZE_SMALL)
+    if spilled:
+        canvas.text(12, bottom + 68, spilled, size=theme.SIZE_SMALL, width=_WIDTH - 24)
     return canvas.picture()
 
 

@@ -18,6 +18,8 @@ from npu_kit.plan.ir import Buffer, Plan, Step
 from npu_kit.plan.planner import make_plan
 from npu_kit.plan.traffic import plan_counters
 from npu_kit.plan.verify import verify_coverage, verify_plan
+from npu_kit.render.memory_picture import memory_map
+from npu_kit.render.occupancy_picture import occupancy
 from npu_kit.runtime.execute import execute
 from npu_kit.runtime.record import record
 from npu_kit.runtime.reference import run_graph
@@ -159,3 +161,12 @@ def _reading_from_dram(step: Step, entry: Entry, spilling: int, spilled: Entry) 
     """The step with ``entry`` read from DRAM, and with the spill if it is the one that makes it."""
     operands = (dataclasses.replace(one, tier="L3") if one.entry == entry else one for one in step.operands)
     return dataclasses.replace(step, operands=tuple(operands), spills=(spilled,) if step.index == spilling else ())
+
+
+def test_the_pictures_of_memory_say_what_is_spilled() -> None:
+    plan = make_plan(skip(), TWO)
+    ((index, entry),) = spilled(plan)
+    said = f"Spilled from L2 to L3, to make room: sigmoid (node {entry.node}) after step {index}."
+    assert said in str(occupancy(plan)) and said in str(memory_map(plan, index))
+    assert "Spilled" not in str(memory_map(plan, index + 1))
+    assert "Spilled" not in str(occupancy(make_plan(skip(), SPEC)))

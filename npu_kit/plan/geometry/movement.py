@@ -6,7 +6,8 @@ broadcast are one piece that fills all of it, a pad is one in the middle, a conc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -65,6 +66,14 @@ class Movement:
     def extents(self) -> dict[str, int]:
         """Axis name -> extent; a scalar has no axis."""
         return {f"d{i}": size for i, size in enumerate(self.out.shape)}
+
+    def padding(self, spans: Sequence[tuple[int, int]]) -> int:
+        """Elements of the tile at ``spans`` that no operand fills."""
+        filled = 0
+        for piece in self.pieces:
+            places = zip(spans, piece.start, piece.stop, strict=True)
+            filled += math.prod(max(0, min(span[1], stop) - max(span[0], start)) for span, start, stop in places)
+        return math.prod(stop - start for start, stop in spans) - filled
 
     def layouts(self, axes: tuple[Axis, ...]) -> dict[str, TileLayout]:
         """Layout of the tiles of ``x0``, ``x1``, ... and ``out``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import get_args
 
-from npu_kit.plan.geometry import Contraction, Problem, Window
+from npu_kit.plan.geometry import Contraction, Problem, Rows, Window
 from npu_kit.plan.ir import Axis, Step
 
 _REDUCTIONS = {kind.__name__.lower(): kind.reduction for kind in get_args(Problem)}  # by family of a step
@@ -27,11 +27,17 @@ def chunk_count(step: Step) -> int:
 
 
 def letters_of(problem: Problem) -> dict[str, str]:
-    """Axis names in the letters of the operation: M, N, K for a matmul; N, C, H, W for images."""
+    """Axis names in the letters of the operation: M, N, K for a matmul; N, C, H, W for images.
+
+    Those of a softmax or a norm keep their names, and say which axis of the tensor they are.
+    """
     if isinstance(problem, Contraction) and problem.operation == "matmul":
         return {"x": "M", "n": "N", "c": "K"}
     if isinstance(problem, Contraction):
         return {"batch": "N", "y": "H", "x": "W", "n": "C"}
     if isinstance(problem, Window):
         return {"batch": "N", "y": "H", "x": "W", "c": "C"}
+    if isinstance(problem, Rows):
+        axes = {"k": problem.axis, "inner": problem.inner_axis}
+        return {name: f"{name} (axis {axis})" for name, axis in axes.items() if axis >= 0}
     return {}

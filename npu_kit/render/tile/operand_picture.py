@@ -9,7 +9,9 @@ from npu_kit.render.tile.operands import OperandBox, Side
 
 WIDTH = 398
 
-_TENSOR_WIDTH, _TENSOR_HEIGHT = 270.0, 92.0
+_MARGIN = 72.0  # on both sides, for "axis 1 1000"
+_TENSOR_WIDTH, _TENSOR_HEIGHT = WIDTH - 2 * _MARGIN, 92.0
+NOTHING = "nothing of it is needed"
 _HEAD, _FOOT = 22.0, 44.0  # for the name above, for two lines below
 _ZOOM = 78.0  # pixels of the longer side of an enlarged box
 _SMALL = 22.0  # a box with a halo and a side below this many pixels is drawn a second time, enlarged
@@ -21,7 +23,7 @@ def draw_operand(canvas: Canvas, operand: OperandBox, left: float, top: float) -
     """Draw one operand and return where it ends."""
     title, full = f"{operand.title} = {operand.tensor}", f"slot {operand.name}, tensor {operand.tensor_name}"
     canvas.text(left, top + 12, title, width=WIDTH, bold=True, tooltip=full)
-    x, y = left + 46.0, top + _HEAD
+    x, y = left + _MARGIN, top + _HEAD
     width, height = _tensor_size(operand)
     canvas.rect(x, y, width, height, fill=theme.FREE, stroke=theme.MUTED)
     if operand.elements:
@@ -38,12 +40,10 @@ def draw_operand(canvas: Canvas, operand: OperandBox, left: float, top: float) -
     ):
         if side.label:
             text = f"{side.label} {side.extent}"
-            canvas.text(
-                *at, text, size=theme.SIZE_SMALL, anchor=anchor, fill=theme.MUTED, width=46 if anchor == "end" else 70
-            )
+            canvas.text(*at, text, size=theme.SIZE_SMALL, anchor=anchor, fill=theme.MUTED, width=_MARGIN - 6)
     bottom = y + height
     kept = "; kept in L1 for the tiles that follow" if operand.is_panel else ""
-    lines = (operand.index, f"{_moved(operand)}{kept}")
+    lines = (operand.index, f"{_moved(operand)}{kept}") if operand.elements else (NOTHING,)
     for number, line in enumerate(lines):
         canvas.text(left, bottom + 16 + 15 * number, line, size=theme.SIZE_SMALL, width=WIDTH)
     return bottom + _FOOT

@@ -47,7 +47,7 @@ class OperandBox:
     tier: str  # where its tiles come from
     rows: Side
     columns: Side
-    index: str  # the box in the tensor's own axes: "[0:1, 0:3, 4:11, 5:13]"
+    index: str  # the box in the tensor's own axes: "[0:1, 0:3, 4:11, 5:13:2]"
     elements: int  # moved for this tile, padding not counted
     nbytes: int
     is_panel: bool  # kept in L1 for the tiles that follow
@@ -143,7 +143,8 @@ def _box(
     own: Mapping[int, Span],
 ) -> OperandBox:
     tensor = plan.graph.type_of(operand.entry)
-    bounds = [_bounds([box.index[axis] for box in boxes]) for axis in range(len(tensor.shape))]
+    pieces = [[box.index[axis] for box in boxes] for axis in range(len(tensor.shape))]
+    bounds = [_bounds(along) for along in pieces]
     sides = []
     for position in shown:
         axis = tile_axes[position] if position >= 0 else -1
@@ -164,7 +165,7 @@ def _box(
         tier=operand.tier,
         rows=sides[0],
         columns=sides[1],
-        index=f"[{', '.join(f'{start}:{stop}' for start, stop in bounds)}]",
+        index=f"[{', '.join(map(_indexed, pieces))}]",
         elements=elements,
         nbytes=elements * DTYPE_BYTES[tensor.dtype],
         is_panel=operand.is_panel,
@@ -175,6 +176,14 @@ def _bounds(pieces: Sequence[slice]) -> Span:
     ranges = [_range(piece) for piece in pieces]
     real = [one for one in ranges if one]
     return (min(min(one) for one in real), max(max(one) for one in real) + 1) if real else (0, 0)
+
+
+def _indexed(pieces: Sequence[slice]) -> str:
+    """The positions along one axis, ``27:50``; ``27:50:2`` where all pieces take every second one of them."""
+    start, stop = _bounds(pieces)
+    steps = {abs(piece.step or 1) for piece in pieces if len(_range(piece)) > 1}
+    places = {piece.start for piece in pieces}
+    return f"{start}:{stop}" if len(places) > 1 or steps <= {1} else f"{start}:{stop}:{max(steps)}"
 
 
 def _range(piece: slice) -> range:

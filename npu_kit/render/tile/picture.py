@@ -19,6 +19,7 @@ _WIDTH = 940
 _LEFT, _RIGHT = 12.0, 530.0
 _OPERANDS_TOP = 58.0
 _LINE = 17
+_PADDED = "ragged: zero-padded to full size"
 
 
 def tiles(plan: Plan, step: int, tile: int = 0, chunk: int | None = None) -> Picture:
@@ -75,7 +76,12 @@ def _heading(scene: TileScene) -> str:
 
 def _sentences(scene: TileScene) -> list[str]:
     ragged = f", ragged along {' and '.join(scene.ragged)}: a full tile has {format_count(scene.full_elements)}"
-    lines = [f"{number_of(scene.elements, 'element')}{ragged if scene.ragged else ''}."]
+    padding = f", {format_count(scene.padding)} of them padding" if scene.padding else ""
+    lines = [f"{number_of(scene.elements, 'element')}{padding}{ragged if scene.ragged else ''}."]
+    if scene.passes:
+        lines.append(
+            f"Rows are read in {len(scene.passes)} passes: {', '.join(scene.passes)}. The last makes the tiles."
+        )
     if scene.others:
         lines.append(f"Along the other axes: {', '.join(scene.others)}.")
     if max(scene.rows.count, scene.columns.count) > MAX_SIDE:
@@ -89,7 +95,7 @@ def _draw_legend(canvas: Canvas, scene: TileScene, y: float) -> None:
         (swatch.pale, "", theme.RULE, "done"),
         (swatch.fill, "", theme.ATTENTION, f"this tile, {swatch.label}"),
         (theme.GROUND, "", theme.RULE, "to come"),
-        (theme.GROUND, "diagonal", theme.RULE, "ragged: zero-padded to full size"),
+        (theme.GROUND, "diagonal", theme.RULE, "ragged: a smaller copy" if scene.engine == "dma" else _PADDED),
         (theme.FREE, "back", theme.MUTED, "halo: neighbours read it too"),
     )
     x = 12.0
@@ -102,6 +108,8 @@ def _draw_legend(canvas: Canvas, scene: TileScene, y: float) -> None:
 def _description(scene: TileScene) -> str:
     needs = [
         f"{operand.title}{operand.index}, {number_of(operand.elements, 'element')} from {operand.tier}"
+        if operand.elements
+        else f"nothing of {operand.title}"
         for operand in scene.operands
     ]
     return " ".join([*_sentences(scene), f"It needs {'; '.join(needs)}."])

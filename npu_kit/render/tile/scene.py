@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npu_kit.errors import RenderError
-from npu_kit.plan.geometry import problem_of
+from npu_kit.plan.geometry import Movement, Rows, problem_of
 from npu_kit.plan.ir import Axis, Plan
 from npu_kit.plan.program import tile_indices
 from npu_kit.render.format import number_of
@@ -36,6 +36,8 @@ class TileScene:
     elements: int  # real elements of this tile
     full_elements: int  # of a tile that is not ragged
     ragged: tuple[str, ...]  # axes along which this tile is cut short
+    padding: int  # elements of it that no operand has
+    passes: tuple[str, ...]  # over the columns, of an operation that walks along its rows more than once
     chunks: int  # chunks of the reduction axes
     chunk: int | None  # the chunk that the operands show, None for all
     operands: tuple[OperandBox, ...]
@@ -71,7 +73,8 @@ def tile_scene(plan: Plan, step_index: int, tile: int = 0, chunk: int | None = N
     place = at.get(rows.name, 0), at.get(columns.name, 0)
     weight = {axis.name: math.prod(other.count for other in outer[i + 1 :]) for i, axis in enumerate(outer)}
     strides = weight.get(rows.name, 0), weight.get(columns.name, 0)
-    letters = letters_of(problem_of(plan.graph, step.nodes[0]))
+    problem = problem_of(plan.graph, step.nodes[0])
+    letters = letters_of(problem)
     spans = {axis.name: axis.span(at[axis.name]) for axis in outer}
     return TileScene(
         title=f"Step {step.index}, {step_title(plan, step)}: tile {tile:,} of {tile_count(step):,}, counted from 0",
@@ -94,6 +97,8 @@ def tile_scene(plan: Plan, step_index: int, tile: int = 0, chunk: int | None = N
         ragged=tuple(
             letters.get(axis.name, axis.name) for axis in outer if spans[axis.name][1] - spans[axis.name][0] < axis.tile
         ),
+        padding=problem.padding([spans[axis.name] for axis in step.axes]) if isinstance(problem, Movement) else 0,
+        passes=problem.stages if isinstance(problem, Rows) else (),
         chunks=chunk_count(step),
         chunk=chunk,
         operands=tuple(operand_boxes(plan, step, at, chunks, (rows.name, columns.name))),
