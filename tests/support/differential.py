@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tvm
 from float64_reference import KIT, LLVM, Approximate, Arithmetic, evaluate
 from llvm_oracle import run_on_llvm
 from sample_model import HOST_OPS, Array, Model
@@ -72,7 +73,14 @@ def check(model: Model, options: Options = Options()) -> Agreement | None:
     if observation is None:
         return None
     if is_in_parity(observation):
-        compare_with_llvm(observation, run_on_llvm([model])[0])
+        try:
+            theirs = run_on_llvm([model])[0]
+        except tvm.error.InternalError as error:
+            # TVM vectorises a silu of some shapes into a module that LLVM's verifier refuses: float64 alone decides.
+            if "LLVM module verification failed" not in str(error):
+                raise
+        else:
+            compare_with_llvm(observation, theirs)
     return agreement(observation)
 
 
@@ -90,6 +98,11 @@ def observe(model: Model, options: Options) -> Observation | None:
         )
     except NpuKitError:
         if not options.may_refuse:
+            raise
+        return None
+    except ValueError:
+        # What the host is left with, TVM cannot always build: a broadcast of nothing, for one.
+        if not options.may_refuse or _is_right_on_llvm(model):
             raise
         return None
     report = compiled.partition.report
