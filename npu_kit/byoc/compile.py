@@ -23,7 +23,7 @@ from npu_kit.byoc.run.model import RunnableModel, parameters_of
 from npu_kit.byoc.run.region_text import Settings
 from npu_kit.byoc.run.store import Keeper, kept_by
 from npu_kit.doctor import require_tvm
-from npu_kit.errors import PartitionError
+from npu_kit.errors import NpuKitError, PartitionError, UnsupportedError
 from npu_kit.graph.ir import Graph
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
@@ -136,4 +136,19 @@ def compile(
     if module.attrs and "const_name_to_constant" in module.attrs:
         # The regions' loader holds the constants; TVM would store them a second time.
         module = module.without_attr("const_name_to_constant")
-    return Compiled(build_executable(module), parts, regions, settings, keeper)
+    return Compiled(_host_executable(module), parts, regions, settings, keeper)
+
+
+def _host_executable(module: Any) -> Any:
+    """TVM's build of what stays on the host; it refuses in many ways, and names no operation of the model."""
+    try:
+        return build_executable(module)
+    except NpuKitError:
+        raise
+    except Exception as error:
+        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise UnsupportedError(
+            "TVM cannot build what stays on the host",
+            f"it says: {type(error).__name__}: {first:.300}",
+            "npu_kit.partition(mod).report: what stays there, and why",
+        ) from error

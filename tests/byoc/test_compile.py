@@ -19,6 +19,7 @@ import npu_kit
 from npu_kit.byoc.run import regions
 from npu_kit.byoc.run.host import build_for_host
 from npu_kit.errors import ExecutionError, InputError, SpecError, UnsupportedError
+from npu_kit.zoo import build
 
 
 @I.ir_module
@@ -389,3 +390,12 @@ def test_what_the_npu_cannot_compute_is_refused_with_ones_own_patterns():
 
 def test_repr_is_short():
     assert len(repr(npu_kit.compile(dense(10)[0]))) < 200
+
+
+def test_what_tvm_cannot_build_on_the_host_is_told(monkeypatch):
+    def refuse(module):
+        raise ValueError("Reshape expects the new shape to be convertible\nand more")
+
+    monkeypatch.setattr("npu_kit.byoc.compile.build_executable", refuse)
+    with pytest.raises(UnsupportedError, match=r"TVM cannot build what stays on the host.*ValueError: Reshape.*report"):
+        npu_kit.compile(build("matmul_relu"))
