@@ -141,6 +141,13 @@ class CostModel:
             return x, w, sums
         return (x, 0, sums) if dataflow == "weight_stationary" else (0, w, sums)
 
+    def copying(self, nbytes: int) -> int:
+        """Cycles in which the dma engine puts a tile of ``nbytes`` bytes together in L0, out of tiles in L1.
+
+        It computes nothing, so no lane decides: the two tiers do.
+        """
+        return self.transfer("L1", "L0", nbytes)
+
     def lanes(self, engine: str, lengths: tuple[int, ...], times: int = 1) -> int:
         """Cycles of one operation on each element of a box, ``times`` times over, on a lane-wise engine.
 

@@ -86,6 +86,8 @@ def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) ->
             for depth, chunks in tile_sizes(inner):
                 m, n, k = size["y"] * size["x"], size["n"], math.prod(depth.values())
                 cycles += count * chunks * cost.array(step.engine, m, n, k, step.dataflow, refills=False)
+        elif step.engine == "dma":
+            cycles += count * cost.copying(elements * DTYPE_BYTES[problem.out.dtype])
         else:
             passes = len(problem.stages) if isinstance(problem, Rows) else 1
             for window, chunks in tile_sizes(inner):

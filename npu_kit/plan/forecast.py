@@ -166,6 +166,8 @@ class StepEffects:
         assert isinstance(problem, Elementwise | Movement | Rows)
         operands = operands_read(self.step, instruction)
         nbytes = sum(self._operand_bytes(operand.name, instruction) for operand in operands)
+        if engine == "dma":
+            return nbytes, 0, self.cost.copying(elements * DTYPE_BYTES[problem.out.dtype])
         return nbytes, 0, self.cost.lanes(engine, box.lengths)
 
     def _run_epilogue(self, instruction: Instruction) -> Effect:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_kit.graph.ir import DTYPE_BYTES
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.geometry import Contraction, Elementwise, Movement, Reduction, Rows, Window, spans_of
 from npu_kit.plan.geometry.rows import LAST
@@ -245,7 +246,7 @@ def _movement(slots: StepSlots, problem: Movement, instruction: Instruction, cos
             sides = zip(here.target, out.target, piece.along, strict=True)
             accumulator[keep(tuple(own if axis >= 0 else all_ for own, all_, axis in sides))] = value
             nbytes, reads = nbytes + value.nbytes, reads + 1
-    return Work(nbytes, reads, 0, cost.lanes(step.engine, out.lengths))
+    return Work(nbytes, reads, 0, cost.copying(out.elements * DTYPE_BYTES[problem.out.dtype]))
 
 
 def _elementwise(slots: StepSlots, problem: Elementwise, instruction: Instruction, cost: CostModel) -> Work:
@@ -255,9 +256,11 @@ def _elementwise(slots: StepSlots, problem: Elementwise, instruction: Instructio
     box = slots.out_box(instruction)
     values = [slots.loaded(operand.name, instruction) for operand in step.operands]
     dtype = problem.out.dtype
-    result = values[0] if step.family == "copy" else apply_elementwise(node.name, node.attrs, values, dtype)
+    is_copy = step.family == "copy"
+    result = values[0] if is_copy else apply_elementwise(node.name, node.attrs, values, dtype)
     slots.accumulator(dtype)[real(box)] = result
-    return Work(sum(v.nbytes for v in values), len(values), 0, cost.lanes(step.engine, box.lengths))
+    cycles = cost.copying(values[0].nbytes) if is_copy else cost.lanes(step.engine, box.lengths)
+    return Work(sum(v.nbytes for v in values), len(values), 0, cycles)
 
 
 def _windows(problem: Contraction | Window, tile: dict[str, int], box: Array, out: Pair, kernel: Pair) -> Array:

@@ -141,6 +141,20 @@ def test_channels_last_fill_the_lanes_that_short_rows_do_not() -> None:
     assert cycles == {"NHWC": 7 * 7 * 64 // 8, "NCHW": 64 * 7 * 16 // 8}
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_what_is_only_moved_takes_as_long_as_its_bytes(dtype: str) -> None:
+    b = GraphBuilder()
+    b.op("strided_slice", b.input((40, 70), dtype), begin=(0, 3), end=(40, 47), strides=(1, 1))
+    spec = load_spec("example")
+    plan = make_plan(b.graph(), spec)
+    events = forecast(plan)
+    computes = events[events["kind"] == KINDS.index("compute")]
+    assert len(computes) > 1
+    near = spec.tier("L1")
+    wanted = near.access_cycles + -(-computes["nbytes"] // near.bytes_per_cycle)  # L0 is faster in both
+    np.testing.assert_array_equal(computes["cycles"], wanted)
+
+
 def test_a_power_mode_with_fewer_lanes_takes_longer() -> None:
     spec = load_spec("example")
     cycles = [CostModel(spec, mode).array("matrix", 64, 64, 64) for mode in ("high_performance", "low_power")]
