@@ -6,16 +6,13 @@ All of it follows from the events (``plan.forecast``, or the trace of a run) and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from npu_kit.graph.ir import Graph
 from npu_kit.hw.peaks import active_lanes
-from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.forecast import forecast
 from npu_kit.plan.ir import Plan
-from npu_kit.plan.planner import make_plan
 from npu_kit.plan.steps import label
 from npu_kit.trace.events import CAUSES, ENGINES, TIERS, Events, bytes_by_boundary
 
@@ -100,10 +97,18 @@ def total_metrics(plan: Plan, events: Events | None = None) -> Metrics:
     return _metrics(plan, rows, tuple(step.index for step in plan.steps))
 
 
-def time_by_power_mode(graph: Graph, spec: NpuSpec) -> dict[str, Metrics]:
-    """The metrics of the whole region in each power mode, planned anew for each."""
-    modes = (mode.name for mode in spec.power_modes)
-    return {mode: total_metrics(make_plan(graph, spec, power_mode=mode)) for mode in modes}
+def metrics_by_power_mode(plan: Plan, events: Events | None = None) -> dict[str, Metrics]:
+    """The metrics of the whole plan on the clock and the lanes of each power mode, in the machine's order.
+
+    Args:
+        plan: the plan, which stays as it is.
+        events: those of a run in step mode, in the plan's own mode; None forecasts them, as for the other modes.
+    """
+    found = {}
+    for mode in (one.name for one in plan.spec.power_modes):
+        own = events if mode == plan.power_mode else None
+        found[mode] = total_metrics(replace(plan, power_mode=mode), own)
+    return found
 
 
 def _metrics(plan: Plan, rows: Events, steps: tuple[int, ...]) -> Metrics:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from npu_kit.plan.ir import Plan
-from npu_kit.plan.metrics import Metrics, total_metrics
+from npu_kit.plan.metrics import Metrics, metrics_by_power_mode
 from npu_kit.plan.traffic import plan_counters
 from npu_kit.render.format import format_bytes, format_count, format_cycles, format_rate, format_share
 from npu_kit.render.tables import Table
@@ -22,19 +21,15 @@ def summary_table(plan: Plan, events: Events | None = None) -> Table:
         events: those of a run in step mode; None forecasts them, which takes 20 microseconds an instruction. The other
             power modes are forecast in any case: the same plan on the other clock and lanes.
     """
-    metrics = total_metrics(plan, events)
-    modes = {mode.name: metrics for mode in plan.spec.power_modes if mode.name == plan.power_mode}
-    for mode in plan.spec.power_modes:
-        if mode.name != plan.power_mode:
-            modes[mode.name] = total_metrics(replace(plan, power_mode=mode.name))
+    modes = metrics_by_power_mode(plan, events)
+    metrics = modes[plan.power_mode]
     sums = total(plan_counters(plan)).sum_bytes
     rows = [*_time(metrics), *_bytes(metrics)]
     rows.append(("sums into L0", f"{format_count(sums)} bytes ({format_bytes(sums)})"))
     rows += [*_roofline(metrics), *_energy(metrics)]
-    for mode in plan.spec.power_modes:
-        one = modes[mode.name]
+    for mode, one in modes.items():
         text = f"{format_rate(one.microseconds)} us, {format_rate(one.total_energy_pj / 1e6)} uJ"
-        rows.append((f"in power mode {mode.name}", text))
+        rows.append((f"in power mode {mode}", text))
     return Table(("cost", "of the plan"), tuple(rows))
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from npu_kit.graph.ir import Graph
 from npu_kit.hw.presets import load_spec, preset_names
-from npu_kit.plan.metrics import plan_metrics, time_by_power_mode, total_metrics
+from npu_kit.plan.metrics import metrics_by_power_mode, plan_metrics, total_metrics
 from npu_kit.plan.planner import make_plan
 from npu_kit.plan.traffic import plan_counters
 from npu_kit.runtime.execute import execute
@@ -51,7 +51,8 @@ def test_the_page_that_computes_a_layer_by_hand(repository: Path) -> None:
 
 
 def test_fewer_lanes_and_a_slower_clock_take_longer() -> None:
-    times = {mode: one.microseconds for mode, one in time_by_power_mode(first_layer_of_resnet18(), SPEC).items()}
+    metrics = metrics_by_power_mode(make_plan(first_layer_of_resnet18(), SPEC))
+    times = {mode: one.microseconds for mode, one in metrics.items()}
     assert times["high_performance"] < times["balanced"] < times["low_power"]
 
 
@@ -93,7 +94,7 @@ def test_time_and_energy_follow_from_the_counters(machine: str, mode: str, dtype
 @pytest.mark.parametrize("machine", preset_names())
 def test_a_power_mode_changes_the_clock_and_the_powered_columns(machine: str) -> None:
     spec = load_spec(machine)
-    for mode, metrics in time_by_power_mode(conv_relu_pool(), spec).items():
+    for mode, metrics in metrics_by_power_mode(make_plan(conv_relu_pool(), spec)).items():
         power, array = spec.power_mode(mode), spec.engine("conv")
         powered = array.rows * max(1, int(array.columns * power.active_share))
         assert metrics.clock_mhz == power.clock_mhz
