@@ -29,9 +29,9 @@ class Cost:
 def estimate_cost(graph: Graph, step: Step, cost: CostModel, problem: Problem | None = None) -> Cost:
     """About how many cycles a step takes, and how many bytes it moves to and from DRAM.
 
-    With single slots transfers and work take turns. With double slots the longer of the two remains, and what cannot
-    hide: copies to L2 before the first tile, the first tile's loads and the last one's store, and panels, which are
-    loaded during one piece of work and not during all.
+    With single slots transfers and work take turns, and so they do where the work is the dma engine's own. With double
+    slots the longer of the two remains, and what cannot hide: copies to L2 before the first tile, the first tile's
+    loads and the last one's store, and panels, which are loaded during one piece of work and not during all.
     """
     problem = problem or problem_of(graph, step.nodes[0])
     moved = step_transfers(graph, step, problem)
@@ -40,7 +40,7 @@ def estimate_cost(graph: Graph, step: Step, cost: CostModel, problem: Problem | 
     passes = len(problem.stages) if isinstance(problem, Rows) else 1
     each = work // (passes * max(1, math.prod(axis.count for axis in step.axes)))  # of one piece of work
     loads = [(operand, *_loads(problem, step, operand, cost)) for operand in step.operands]
-    if not step.is_double_buffered:
+    if not step.is_double_buffered or step.only_moves:
         # The first pass over rows works on the first columns of their panel while the others come.
         hidden = sum(_hidden(*load, each) for load in loads) if isinstance(problem, Rows) else 0
         return Cost(transfers + work - hidden, moved.dram_bytes)

@@ -131,6 +131,11 @@ class Step:
         """Whether its slots have two copies, so that transfers overlap compute."""
         return self.slot("out").copies > 1
 
+    @property
+    def only_moves(self) -> bool:
+        """Whether nothing is computed, so that the dma engine does all of it."""
+        return self.engine == "dma" and not self.epilogue_engines
+
     def axis(self, name: str) -> Axis:
         """The axis called ``name``; KeyError if there is none."""
         for axis in self.axes:

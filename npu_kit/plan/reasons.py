@@ -38,6 +38,9 @@ def step_reasons(builder: StepBuilder, step: Step, name: str) -> list[Reason]:
         because = "they come from one composite and nothing else reads the values between them"
         reasons.append(Reason("fuse", name, f"{len(step.nodes)} operations in one tile", because))
     reasons += [_tile_reason(builder, step, name), _engine_reason(builder, step, name)]
+    if step.only_moves:
+        because = "the dma engine does all of it, so nothing could run beside its transfers"
+        reasons.append(Reason("buffering", name, "single slots", because))
     if isinstance(builder.problem, Contraction):
         chunk = [axis for axis in step.axes if axis.name in Contraction.reduction]
         depth = math.prod(axis.tile for axis in chunk)

@@ -102,13 +102,14 @@ class StepBuilder:
 
         Args:
             dataflow: for a contraction, only candidates of this dataflow.
-            double_buffer: also candidates whose slots have two copies.
+            double_buffer: also candidates whose slots have two copies, where an engine beside dma has work.
             like: a step of the same kind; only the candidate with its loop order and its copies.
 
         Raises:
             PlanError: not even the smallest tile fits, or not with this dataflow.
         """
-        copies: tuple[int, ...] = (2, 1) if double_buffer else (1,)
+        has_work = self.engine != "dma" or len(self.group.nodes) > 1
+        copies: tuple[int, ...] = (2, 1) if double_buffer and has_work else (1,)
         if like is not None:
             copies = (like.slot("out").copies,)
         if isinstance(self.problem, Contraction):

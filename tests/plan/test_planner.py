@@ -249,6 +249,28 @@ def test_the_estimate_is_near_the_timeline(machine: str, double_buffer: bool, si
     assert 0.75 < estimate / total_cycles(forecast(plan)) < 1.1
 
 
+@pytest.mark.parametrize("double_buffer", [False, True])
+@pytest.mark.parametrize("shape", [(70, 300), (3, 40, 50), (2, 9, 9, 11)])
+@pytest.mark.parametrize("operation", ["concat", "permute_dims", "returned input"])
+def test_what_is_only_moved_has_single_slots_and_an_exact_estimate(
+    operation: str, shape: tuple[int, ...], double_buffer: bool
+) -> None:
+    b = GraphBuilder()
+    x = b.input(shape)
+    if operation == "concat":
+        b.op("concat", x, b.input(shape), axis=0)
+    elif operation == "permute_dims":
+        b.op("permute_dims", x, axes=tuple(reversed(range(len(shape)))))
+    plan = make_plan(b.graph(), load_spec("example"), double_buffer=double_buffer)
+    (step,) = plan.steps
+    assert step.engine == "dma" and not step.is_double_buffered
+    assert [(one.chosen, "dma" in one.because) for one in plan.reasons if one.decision == "buffering"] == (
+        [] if step.family == "copy" else [("single slots", True)]
+    )
+    estimate = estimate_cost(plan.graph, step, CostModel(plan.spec, plan.power_mode)).cycles
+    assert estimate == pytest.approx(total_cycles(forecast(plan)), rel=0.005)
+
+
 @pytest.mark.parametrize("layers", [3, 30])
 def test_equal_layers_are_searched_once(layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     searched = []
