@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from npu_kit.graph.ir import Entry, Graph
-from npu_kit.plan.geometry import Contraction, Problem, Rows
+from npu_kit.plan.geometry import Contraction, Problem, Rows, chunk_axes
 from npu_kit.plan.ir import Axis, Operand, Step
 from npu_kit.plan.storage import is_computed
 from npu_kit.plan.traffic import stays_along
 
-CHUNK = ("c", "kh", "kw")
+CHUNK = Contraction.reduction
 PASS = "pass"
 WHOLE = -1  # stands for the number of a tile where a tensor is copied whole
 
@@ -204,7 +204,7 @@ def nest_of(step: Step, problem: Problem) -> Nest:
         return _contraction(step, problem)
     if isinstance(problem, Rows):
         return _rows(step, problem)
-    reduction = tuple(axis.name for axis in step.axes if axis.name in problem.reduction)
+    reduction = tuple(axis.name for axis in chunk_axes(step))
     loads = tuple(Line("load", operand.name) for operand in step.operands)
     if step.family in ("window", "reduction"):
         work: tuple[Line, ...] = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from npu_kit.plan import tiling
 from npu_kit.plan.estimate import Cost
-from npu_kit.plan.geometry import Contraction
+from npu_kit.plan.geometry import Contraction, chunk_axes
 from npu_kit.plan.ir import Axis, Reason, Step
 from npu_kit.plan.steps import StepBuilder
 
@@ -39,7 +39,7 @@ def step_reasons(builder: StepBuilder, step: Step, name: str) -> list[Reason]:
         reasons.append(Reason("fuse", name, f"{len(step.nodes)} operations in one tile", because))
     reasons += [_tile_reason(builder, step, name), _engine_reason(builder, step, name)]
     if isinstance(builder.problem, Contraction):
-        chunk = [axis for axis in step.axes if axis.name in Contraction.reduction]
+        chunk = chunk_axes(step)
         depth = math.prod(axis.tile for axis in chunk)
         because = f"at most {tiling.CHUNK_LIMIT} products are summed at once; no bit depends on the memory there is"
         reasons.append(

@@ -149,11 +149,11 @@ class StepBuilder:
         self, problem: Contraction, axes: tuple[Axis, ...], order: tiling.LoopOrder, copies: int, with_panel: bool
     ) -> tuple[Step | None, SlotMemory]:
         named = {axis.name: axis for axis in axes}
-        chunks = math.prod(named[name].count for name in ("c", "kh", "kw"))
+        chunks = math.prod(named[name].count for name in Contraction.reduction)
         layouts = problem.layouts(axes)
         memory = SlotMemory(self.spec)
         pixels = named["y"].tile * named["x"].tile
-        depth = math.prod(named[name].tile for name in ("c", "kh", "kw"))
+        depth = math.prod(named[name].tile for name in Contraction.reduction)
         is_direct = named["kh"].tile == named["kw"].tile == 1
         outputs_stay = order.dataflow == "output_stationary" or chunks <= 1
         # With the chunk loop inside, what stays is a panel of all chunks; a single chunk is its own panel.

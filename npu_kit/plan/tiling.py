@@ -73,7 +73,7 @@ class LoopOrder:
     keeps: str  # the operand whose tiles stay in L1 while the other's pass: "x" or "w"
 
 
-_CHUNK = ("c", "kh", "kw")
+_CHUNK = Contraction.reduction
 LOOP_ORDERS = (
     LoopOrder("output_stationary", ("group", "n", "batch", "y", "x", *_CHUNK), "w"),
     LoopOrder("output_stationary", ("batch", "group", "y", "x", "n", *_CHUNK), "x"),

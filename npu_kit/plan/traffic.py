@@ -21,7 +21,9 @@ from npu_kit.plan.geometry import (
     Rows,
     Window,
     aligned_operand,
+    chunk_count,
     problem_of,
+    tile_count,
 )
 from npu_kit.plan.geometry.movement import Piece
 from npu_kit.plan.geometry.sliding import Sliding
@@ -41,7 +43,7 @@ def step_counters(graph: Graph, step: Step, cost: CostModel) -> Counters:
     """The forecast of one step: its transfers, and what its engines read, sum and multiply."""
     problem = problem_of(graph, step.nodes[0])
     counters = step_transfers(graph, step, problem)
-    tiles = out_tiles(problem, step.axes)
+    tiles = tile_count(step)
     _compute(problem, step, cost, counters)
     for _, nbytes in epilogue_loads(graph, step, problem):
         counters.move("L1", "L0", nbytes, tiles)
@@ -66,7 +68,7 @@ def step_transfers(graph: Graph, step: Step, problem: Problem | None = None) -> 
     for operand in step.operands:
         transfers, nbytes = operand_loads(problem, step.axes, operand)
         counters.move(operand.tier, "L1", nbytes, transfers)
-    tiles = out_tiles(problem, step.axes)
+    tiles = tile_count(step)
     for beside, nbytes in epilogue_loads(graph, step, problem):
         counters.move(beside.tier, "L1", nbytes, tiles)
     counters.move("L1", step.output_tier, graph.type_of(step.output).nbytes, tiles)
@@ -163,11 +165,6 @@ def _window_loads(problem: Window, axis: dict[str, Axis], name: str) -> Loads:
     return tiles * row_pieces * column_pieces, channels * rows * columns * DTYPE_BYTES[problem.x.dtype]
 
 
-def out_tiles(problem: Problem, axes: tuple[Axis, ...]) -> int:
-    """Number of output tiles."""
-    return math.prod(axis.count for axis in axes if axis.name not in problem.reduction)
-
-
 def epilogue_loads(graph: Graph, step: Step, problem: Problem) -> Iterator[tuple[Operand, int]]:
     """Each operand of the epilogue, which is loaded once per output tile, and its bytes in all."""
     if len(step.nodes) == 1:
@@ -207,7 +204,7 @@ def _compute(problem: Problem, step: Step, cost: CostModel, counters: Counters) 
     elif isinstance(problem, Window):
         axis = {one.name: one for one in step.axes}
         taps, chunks = axis["kh"].extent * axis["kw"].extent, axis["kh"].count * axis["kw"].count
-        computes = out_tiles(problem, step.axes) * chunks
+        computes = tile_count(step) * chunks
         counters.move("L1", "L0", problem.out.elements * taps * DTYPE_BYTES[problem.x.dtype], computes)
         counters.sum_bytes = problem.out.elements * chunks * DTYPE_BYTES["float32"]
         if problem.w is not None:
@@ -216,7 +213,7 @@ def _compute(problem: Problem, step: Step, cost: CostModel, counters: Counters) 
             counters.move("L1", "L0", nbytes, computes)
             counters.macs = problem.out.elements * taps
     elif isinstance(problem, Rows):
-        passes, tiles = len(problem.stages), out_tiles(problem, step.axes)
+        passes, tiles = len(problem.stages), tile_count(step)
         counters.move("L1", "L0", passes * problem.type.nbytes, passes * tiles)
         for operand in step.operands[1:]:
             transfers, nbytes = operand_loads(problem, step.axes, operand)
@@ -243,10 +240,10 @@ def _contract(problem: Contraction, step: Step, cost: CostModel, counters: Count
                 counters.move("L1", "L0", times * x * x_bytes, times)
                 counters.move("L1", "L0", times * w * w_bytes, times)
                 counters.sum_bytes += times * sums * sum_bytes
-    chunks = math.prod(axis.count for axis in step.axes if axis.name in problem.reduction)
+    chunks = chunk_count(step)
     if inside and chunks:
         # Between two chunks every partial sum goes to L1 and comes back.
-        times, tiles = chunks - 1, out_tiles(problem, step.axes)
+        times, tiles = chunks - 1, tile_count(step)
         nbytes = times * problem.out.elements * DTYPE_BYTES["float32"]
         counters.move("L0", "L1", nbytes, times * tiles)
         counters.move("L1", "L0", nbytes, times * tiles)

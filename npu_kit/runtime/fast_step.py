@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_kit.graph.ir import Entry, Node
-from npu_kit.plan.geometry import Contraction, Elementwise, Movement, Reduction, Rows, Window, problem_of
+from npu_kit.plan.geometry import Contraction, Elementwise, Movement, Reduction, Rows, Window, chunk_axes, problem_of
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.program import tile_indices
 from npu_kit.plan.steps import is_copied
@@ -153,13 +153,13 @@ def _rows(step: Step, problem: Rows, node: Node, inputs: Sequence[Array]) -> Arr
 
 def _reduction(step: Step, problem: Reduction, x: Array) -> Array:
     """The reduced axes are padded to whole tiles and folded tile by tile, as in step mode."""
-    axes = [axis for axis in step.axes if axis.name in problem.reduction]
+    axes = chunk_axes(step)
     moved = x.transpose(*problem.kept, *problem.reduced)
     kept = moved.shape[: len(problem.kept)]
     all_kept = (slice(None),) * len(kept)
     total = np.full(kept, problem.start, compute_dtype(problem.out.dtype))
     if total.size:
-        for index in tile_indices(tuple(axes)):
+        for index in tile_indices(axes):
             spans = tuple(slice(*axis.span(i)) for axis, i in zip(axes, index, strict=True))
             here = tuple(slice(0, span.stop - span.start) for span in spans)
             tile = np.full(kept + tuple(axis.tile for axis in axes), problem.start, x.dtype)
