@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from npu_kit.errors import GraphError, NpuKitError, UnsupportedError
 from npu_kit.graph.attributes import MAX_INT, AttrDef
-from npu_kit.graph.definition import ENGINES
 from npu_kit.graph.ir import DTYPE_BYTES, TensorType
 from npu_kit.graph.ops import FAMILIES, OPS, family_of, find_op, normalise_attrs
 from npu_kit.graph.shapes import in_layout, integer_range, permutation, window_count, window_extent
+from npu_kit.hw.spec import ENGINE_NAMES
 
 
 def tensor(*shape: int, dtype: str = "float32") -> TensorType:
@@ -38,7 +38,8 @@ def macs(name: str, *types: TensorType, out_dtype: str | None = None, **attrs: A
 def test_every_operation_is_consistent() -> None:
     for name, op in OPS.items():
         assert op.name == name
-        assert op.family in FAMILIES and op.engine in ENGINES and op.summary and op.formula
+        assert op.family in FAMILIES and op.engine in ENGINE_NAMES and op.summary and op.formula
+        assert op.other_engine in {*ENGINE_NAMES, ""} - {op.engine}
         assert family_of(name) == op.family
         assert op.arity == len(op.inputs) >= 1
         assert (op.count is not None) == (op.family == "contraction"), "only contractions have MACs"
