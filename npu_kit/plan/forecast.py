@@ -197,6 +197,6 @@ def total_cycles(events: Events) -> int:
 
 
 def step_bounds(events: Events, steps: int) -> list[int]:
-    """The cycles in which so many steps begin, and the one in which the last ends: a step begins where one has ended."""
+    """The cycles in which so many steps begin, and that in which the last ends: one begins where another has ended."""
     ends = events["start"] + events["cycles"]
     return [int(ends[events["step"] < index].max(initial=0)) for index in range(steps + 1)]
