@@ -104,7 +104,7 @@ def _decisions(plan: Plan, step: Step) -> dict[str, Fact]:
 
 def _counted(counters: Counters) -> dict[str, Fact]:
     moved = {f"{source} to {target}": counters.nbytes[source, target] for source, target in sorted(counters.nbytes)}
-    return {"tiles": counters.tiles, "MACs": counters.macs, **moved, "sums": counters.sum_bytes}
+    return {"tiles": counters.tiles, "MACs": counters.macs, **moved, "sums into L0": counters.sum_bytes}
 
 
 def _cycles(plan: Plan, is_exact: bool) -> list[int]:

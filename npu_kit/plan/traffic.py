@@ -222,6 +222,8 @@ def _compute(problem: Problem, step: Step, cost: CostModel, counters: Counters) 
         for operand in step.operands:
             transfers, nbytes = operand_loads(problem, step.axes, operand)
             counters.move("L1", "L0", nbytes, transfers)
+        if isinstance(problem, Reduction):
+            counters.sum_bytes = problem.out.elements * chunk_count(step) * DTYPE_BYTES["float32"]
 
 
 def _contract(problem: Contraction, step: Step, cost: CostModel, counters: Counters) -> None:

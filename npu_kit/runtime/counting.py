@@ -44,6 +44,8 @@ def count_step(graph: Graph, step: Step, problem: Problem, cost: CostModel) -> C
     elif isinstance(problem, Reduction):
         for ends in ((step.operands[0].tier, "L1"), ("L1", "L0")):
             counters.move(*ends, problem.x.nbytes, math.prod(axis.count for axis in step.axes))
+        chunks = math.prod(axis.count for axis in step.axes[len(problem.kept) :])
+        counters.sum_bytes = problem.out.elements * chunks * 4
     elif isinstance(problem, Movement):
         _movement(step, problem, counters)
     elif isinstance(problem, Rows):
