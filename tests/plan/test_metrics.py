@@ -1,4 +1,4 @@
-"""Metrics: identities that must hold between them, and two layers by hand."""
+"""Metrics: identities that must hold between them, and three layers by hand."""
 
 from __future__ import annotations
 
