@@ -225,7 +225,7 @@ def _rows(slots: StepSlots, problem: Rows, instruction: Instruction, cost: CostM
         number = problem.stages.index(instruction.stage)
         if instruction.at[-1] == 0:
             statistics[number][...] = STARTS[instruction.stage]
-        gather(instruction.stage, statistics, x, columns, problem, node.attrs)
+        gather(instruction.stage, statistics, x, columns, problem)
         return Work(nbytes, 1, 0, cycles)
     clear(slots)
     parameters = [slots.operand(name, slots.layouts[name].shape, instruction) for name in problem.parameters]
