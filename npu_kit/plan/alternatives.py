@@ -17,12 +17,12 @@ from npu_kit.plan.cost import CostModel, systolic_cycles
 from npu_kit.plan.estimate import Cost, estimate_cost
 from npu_kit.plan.forecast import forecast
 from npu_kit.plan.fusion import Group
-from npu_kit.plan.geometry import Contraction, Window, problem_of
+from npu_kit.plan.geometry import Contraction, Window, problem_of, tile_sizes
 from npu_kit.plan.ir import Plan, Reason, Step
 from npu_kit.plan.metrics import plan_metrics
 from npu_kit.plan.reasons import against, long_axes, tile_in_words
-from npu_kit.plan.steps import StepBuilder, label, reading_from
-from npu_kit.plan.traffic import tile_sizes
+from npu_kit.plan.step_builder import StepBuilder
+from npu_kit.plan.steps import label, reading_from
 from npu_kit.trace.events import Events
 
 CAUSES_IN_WORDS = {

@@ -17,9 +17,10 @@ from npu_kit.plan.geometry import (
     output_axes,
     problem_of,
     tile_count,
+    tile_sizes,
 )
 from npu_kit.plan.ir import Operand, Step
-from npu_kit.plan.traffic import operand_loads, step_transfers, tile_sizes
+from npu_kit.plan.traffic import operand_loads, step_transfers
 
 
 @dataclass(frozen=True, order=True)

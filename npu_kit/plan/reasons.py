@@ -10,7 +10,7 @@ from npu_kit.plan import tiling
 from npu_kit.plan.estimate import Cost
 from npu_kit.plan.geometry import Contraction, chunk_axes
 from npu_kit.plan.ir import Axis, Reason, Step
-from npu_kit.plan.steps import StepBuilder
+from npu_kit.plan.step_builder import StepBuilder
 
 _ENGINE_REASONS = {
     "matrix": "it is a matrix product",

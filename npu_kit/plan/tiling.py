@@ -82,6 +82,13 @@ LOOP_ORDERS = (
 )
 
 
+def stays_along(problem: Contraction, dataflow: str) -> tuple[str, ...]:
+    """The axes along which an operand stays on the array: the loops inside that of its chunks; none for outputs."""
+    if dataflow == "weight_stationary":
+        return ("batch", "y", "x") if problem.is_weight_shared else ("y", "x")
+    return ("n",) if dataflow == "input_stationary" else ()
+
+
 def contraction_axes(problem: Contraction, spec: NpuSpec, order: LoopOrder) -> tuple[Axis, ...]:
     """Axes and tiles of a contraction, in loop order."""
     c, kh, kw = reduction_chunk(problem)

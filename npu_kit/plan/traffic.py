@@ -6,9 +6,8 @@ A box is a product of spans, one per axis, so the sum of its elements over all t
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
 from npu_kit.plan.cost import CostModel
@@ -24,10 +23,12 @@ from npu_kit.plan.geometry import (
     chunk_count,
     problem_of,
     tile_count,
+    tile_sizes,
 )
 from npu_kit.plan.geometry.movement import Piece
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis, Operand, Plan, Step
+from npu_kit.plan.tiling import stays_along
 from npu_kit.trace.counters import Counters
 
 Loads = tuple[int, int]  # transfers, bytes
@@ -250,21 +251,3 @@ def _contract(problem: Contraction, step: Step, cost: CostModel, counters: Count
         counters.move("L0", "L1", nbytes, times * tiles)
         counters.move("L1", "L0", nbytes, times * tiles)
     counters.macs = problem.macs
-
-
-def stays_along(problem: Contraction, dataflow: str) -> tuple[str, ...]:
-    """The axes along which an operand stays on the array: the loops inside that of its chunks; none for outputs."""
-    if dataflow == "weight_stationary":
-        return ("batch", "y", "x") if problem.is_weight_shared else ("y", "x")
-    return ("n",) if dataflow == "input_stationary" else ()
-
-
-def tile_sizes(axes: Iterable[Axis]) -> Iterator[tuple[Mapping[str, int], int]]:
-    """The different tile sizes, axis by axis, and how many tiles have each: an axis has full tiles and a ragged one."""
-    choices = []
-    for axis in axes:
-        full, rest = divmod(axis.extent, axis.tile)
-        sizes = [(axis.name, axis.tile, full)] * bool(full) + [(axis.name, rest, 1)] * bool(rest)
-        choices.append(sizes)
-    for combination in itertools.product(*choices):
-        yield {name: size for name, size, _ in combination}, math.prod(count for _, _, count in combination)

@@ -23,10 +23,10 @@ from npu_kit.plan.geometry import (
     Window,
     aligned_operand,
     tile_count,
+    tile_indices,
 )
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis, Step
-from npu_kit.plan.program import tile_indices
 from npu_kit.trace.counters import Counters
 
 

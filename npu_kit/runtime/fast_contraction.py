@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_kit.plan.geometry import Contraction
+from npu_kit.plan.geometry import Contraction, tile_indices
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Plan, Step
-from npu_kit.plan.program import tile_indices
 from npu_kit.runtime.arithmetic import compute_dtype, product_dtype, to_compute
 from npu_kit.runtime.fast_epilogue import BoundEpilogue, Call, Where, arrange, order_of
 from npu_kit.runtime.fast_patches import Chunk, Patches, PatchShapes, Tiles

@@ -10,9 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_kit.graph.ir import Entry, Node
-from npu_kit.plan.geometry import Contraction, Elementwise, Movement, Reduction, Rows, Window, chunk_axes, problem_of
+from npu_kit.plan.geometry import (
+    Contraction,
+    Elementwise,
+    Movement,
+    Reduction,
+    Rows,
+    Window,
+    chunk_axes,
+    problem_of,
+    tile_indices,
+)
 from npu_kit.plan.ir import Plan, Step
-from npu_kit.plan.program import tile_indices
 from npu_kit.plan.steps import is_copied
 from npu_kit.runtime.arithmetic import apply_elementwise, compute_dtype
 from npu_kit.runtime.fast_batches import repeated

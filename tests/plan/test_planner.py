@@ -23,7 +23,7 @@ from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.metrics import total_metrics
 from npu_kit.plan.placement import TensorMemory, aligned
 from npu_kit.plan.planner import make_plan
-from npu_kit.plan.steps import StepBuilder
+from npu_kit.plan.step_builder import StepBuilder
 from npu_kit.plan.tiling import balanced, reduction_chunk
 from npu_kit.plan.traffic import plan_counters
 from npu_kit.plan.verify import verify_coverage

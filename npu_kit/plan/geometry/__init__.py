@@ -12,7 +12,7 @@ from npu_kit.plan.geometry.elementwise import Aligned, Elementwise, aligned_oper
 from npu_kit.plan.geometry.movement import Movement, movement_of
 from npu_kit.plan.geometry.reduction import Reduction, reduction_of
 from npu_kit.plan.geometry.rows import Rows, rows_of
-from npu_kit.plan.geometry.tiles import chunk_axes, chunk_count, output_axes, tile_count
+from npu_kit.plan.geometry.tiles import chunk_axes, chunk_count, output_axes, tile_count, tile_indices, tile_sizes
 from npu_kit.plan.geometry.window import Window, is_depthwise, window_of
 
 Problem = Contraction | Window | Elementwise | Movement | Reduction | Rows
@@ -36,6 +36,8 @@ __all__ = [
     "problem_of",
     "spans_of",
     "tile_count",
+    "tile_indices",
+    "tile_sizes",
 ]
 
 

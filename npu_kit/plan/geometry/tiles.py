@@ -1,9 +1,10 @@
-"""Which axes of a step number its output tiles, which are summed in chunks, and how many there are of both."""
+"""Output tiles and their chunks: along which axes of a step they lie, how many there are, where, and of which sizes."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from npu_kit.plan.geometry.contraction import Contraction
 from npu_kit.plan.geometry.reduction import Reduction
@@ -35,3 +36,19 @@ def tile_count(step: Step) -> int:
 def chunk_count(step: Step) -> int:
     """Number of chunks in each output tile; 1 where nothing is summed."""
     return math.prod(axis.count for axis in chunk_axes(step))
+
+
+def tile_indices(axes: tuple[Axis, ...]) -> Iterator[tuple[int, ...]]:
+    """All tile indices along ``axes``, the last axis fastest."""
+    return itertools.product(*(range(axis.count) for axis in axes))
+
+
+def tile_sizes(axes: Iterable[Axis]) -> Iterator[tuple[Mapping[str, int], int]]:
+    """The different tile sizes, axis by axis, and how many tiles have each: an axis has full tiles and a ragged one."""
+    choices = []
+    for axis in axes:
+        full, rest = divmod(axis.extent, axis.tile)
+        sizes = [(axis.name, axis.tile, full)] * bool(full) + [(axis.name, rest, 1)] * bool(rest)
+        choices.append(sizes)
+    for combination in itertools.product(*choices):
+        yield {name: size for name, size, _ in combination}, math.prod(count for _, _, count in combination)

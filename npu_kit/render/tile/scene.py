@@ -7,9 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npu_kit.errors import RenderError
-from npu_kit.plan.geometry import Movement, Rows, chunk_axes, chunk_count, output_axes, problem_of, tile_count
+from npu_kit.plan.geometry import (
+    Movement,
+    Rows,
+    chunk_axes,
+    chunk_count,
+    output_axes,
+    problem_of,
+    tile_count,
+    tile_indices,
+)
 from npu_kit.plan.ir import Axis, Plan
-from npu_kit.plan.program import tile_indices
 from npu_kit.render.format import number_of
 from npu_kit.render.names import step_title
 from npu_kit.render.tile.letters import letters_of
