@@ -13,6 +13,7 @@ from numpy_layers import activate, convolve, numpy_network
 from timing import Comparison
 
 import npu_kit
+from npu_kit.byoc.compile import Compiled
 from npu_kit.graph.ir import Entry, Graph, Node, TensorType
 from npu_kit.graph.ops import OPS, normalise_attrs
 from npu_kit.graph.verify import verify_graph
@@ -152,7 +153,7 @@ class Network:
         return from_onnx(self.model, keep_params_in_input=False)
 
     @cached_property
-    def compiled(self) -> npu_kit.Compiled:
+    def compiled(self) -> Compiled:
         return npu_kit.compile(self.module, bind_constants=True)
 
     def comparison(self, name: str) -> Comparison:

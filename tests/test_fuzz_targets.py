@@ -7,6 +7,8 @@ from pathlib import Path
 import fuzz_targets
 import pytest
 
+from npu_kit.graph.ops import OPS
+
 CASES = [
     pytest.param(target, path, id=f"{name}-{path.stem}")
     for name, target in fuzz_targets.TARGETS.items()
@@ -29,3 +31,9 @@ def test_a_loader_takes_or_refuses_it_cut_and_changed(target, path: Path):
 
 def test_every_loader_has_a_corpus():
     assert {path.name for path in fuzz_targets.CORPUS.iterdir()} == set(fuzz_targets.TARGETS)
+
+
+def test_every_shape_rule_has_an_operation_in_the_corpus():
+    texts = [path.read_text() for path in (fuzz_targets.CORPUS / "graph").iterdir()]
+    covered = {op.rule for name, op in OPS.items() if any(f'"name":"{name}"' in text for text in texts)}
+    assert covered == {op.rule for op in OPS.values()}

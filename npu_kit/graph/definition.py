@@ -12,7 +12,6 @@ from npu_kit.graph.ir import AttrValue, TensorType
 from npu_kit.graph.shapes import FLOATS, INTEGERS, Attrs, Types
 
 FAMILIES = ("contraction", "window", "elementwise", "reduction", "rows", "movement", "reshape")
-ENGINES = ("matrix", "conv", "vector", "pooling", "activation", "dma")
 
 ANY = (*FLOATS, *INTEGERS)
 
@@ -29,7 +28,7 @@ class OpDef:
     name: str
     relax_name: str
     family: str  # one of FAMILIES: how it is cut into tiles
-    engine: str  # one of ENGINES; a convolution that filters each channel alone goes to the vector engine instead
+    engine: str  # one of hw.spec.ENGINE_NAMES; "vector" instead for a convolution that filters each channel alone
     summary: str  # a few words
     formula: str  # what it computes: out of the names of the inputs and attributes
     inputs: Mapping[str, tuple[str, ...]]  # name of each input, in order, and the dtypes it may have
@@ -44,6 +43,7 @@ class OpDef:
     # Whether the inputs after the first hold one value for each index of attribute ``axis`` (or one for all).
     parameters_on_axis: bool = False
     is_variadic: bool = False  # takes one or more tensors like its only input, which Relax has in one tuple
+    other_engine: str = ""  # that could compute it too: nothing goes there, but ``plan.alternatives`` prices it
     differs: str = ""  # where TVM's LLVM code gives something else on purpose, and what
     limits: str = ""  # what is refused besides dtypes and attributes that the table shows
 

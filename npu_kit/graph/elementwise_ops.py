@@ -88,7 +88,7 @@ BINARY_OPS = (
 )
 
 ACTIVATION_OPS = (
-    _unary("relu", "max(x, 0)", "max(x, 0)", ANY, "nn.relu", differs=NAN),
+    _unary("relu", "max(x, 0)", "max(x, 0)", ANY, "nn.relu", other_engine="vector", differs=NAN),
     OpDef(
         "clip",
         "relax.clip",
@@ -100,6 +100,7 @@ ACTIVATION_OPS = (
         rule=shapes.infer_clip,
         attributes={"min": AttrDef("float"), "max": AttrDef("float")},
         arguments={"min": 1, "max": 2},
+        other_engine="vector",
         differs=NAN,
         limits="The bounds of integers are values of their dtype.",
     ),
@@ -114,7 +115,12 @@ ACTIVATION_OPS = (
     ),
     _unary("silu", "x times its sigmoid, also called swish", "x / (1 + exp(-x))", relax="nn.silu"),
     _unary(
-        "leaky_relu", "x, or alpha * x below 0", "x if x > 0 else alpha * x", relax="nn.leakyrelu", attributes=_ALPHA
+        "leaky_relu",
+        "x, or alpha * x below 0",
+        "x if x > 0 else alpha * x",
+        relax="nn.leakyrelu",
+        attributes=_ALPHA,
+        other_engine="vector",
     ),
     OpDef(
         "prelu",
@@ -127,6 +133,7 @@ ACTIVATION_OPS = (
         rule=axis_shapes.infer_prelu,
         attributes={"axis": AttrDef("axis", 1)},
         parameters_on_axis=True,
+        other_engine="vector",
     ),
     _unary("exp", "exponential", "exp(x)"),
     _unary("log", "natural logarithm", "log(x)", limits="log of a negative number is NaN, of 0 is -inf."),

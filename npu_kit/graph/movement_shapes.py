@@ -11,10 +11,11 @@ from npu_kit.graph.shapes import INTEGERS, Attrs, Types, broadcast, integer_rang
 
 def infer_reshape(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:
     """The shape is ``newshape``, of as many elements."""
-    if math.prod(attrs["newshape"]) != types[0].elements:
-        why = f"shape {attrs['shape']} has {math.prod(attrs['shape'])} elements and the data {types[0].elements}"
+    shape = attrs["newshape"]
+    if math.prod(shape) != types[0].elements:
+        why = f"shape {shape} has {math.prod(shape)} elements and the data {types[0].elements}"
         raise shape_error(op, types, why, "a shape of as many elements")
-    return same_dtype(op, types, out_dtype, attrs["newshape"])
+    return same_dtype(op, types, out_dtype, shape)
 
 
 def infer_permute(op: str, types: Types, attrs: Attrs, out_dtype: str | None) -> TensorType:

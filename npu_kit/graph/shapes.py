@@ -144,6 +144,8 @@ def infer_adaptive_pool(op: str, types: Types, attrs: Attrs, out_dtype: str | No
     """H and W become those of ``output_size``, which must divide them: then all windows have one size."""
     layout, wanted = attrs["layout"], attrs["output_size"]
     _check_rank(op, types, (len(layout),))
+    if len(wanted) > 2:
+        raise shape_error(op, types, f"output_size needs at most 2 numbers and has {len(wanted)}", "rows and columns")
     batch, channels, *sizes = in_layout(types[0].shape, layout, "NCHW")
     outputs = wanted * 2 if len(wanted) == 1 else wanted or tuple(sizes)
     for size, output in zip(sizes, outputs, strict=True):

@@ -43,6 +43,7 @@ def _conv(name: str, summary: str, formula: str, attributes: Mapping[str, AttrDe
         attributes=attributes,
         dropped=_CONV_DROPPED,
         count=shapes.macs_of_conv,
+        other_engine="matrix",
         differs=_SUMS,
         limits=_NEEDS_OUT_DTYPE,
     )
@@ -72,6 +73,7 @@ def _pool(name: str, summary: str, formula: str, dtypes: tuple[str, ...], **more
         rule=shapes.infer_pool,
         attributes=_POOL_ATTRIBUTES,
         dropped={"out_layout": equal_layout("layout")},
+        other_engine="vector",
         **more,
     )
 
@@ -88,6 +90,7 @@ CONTRACTION_OPS = (
         rule=shapes.infer_matmul,
         dropped={"out_dtype": anything},
         count=shapes.macs_of_matmul,
+        other_engine="conv",
         differs=_SUMS,
         limits=_NEEDS_OUT_DTYPE,
     ),
@@ -126,6 +129,7 @@ TRANSPOSED_OPS = (
         },
         dropped=_CONV_DROPPED,
         count=shapes.macs_of_transposed_conv,
+        other_engine="matrix",
         differs=_SUMS,
         limits="The array multiplies by the zeros that stand between the elements, so it does as many MACs as a conv2d "
         "over an image that large. " + _NEEDS_OUT_DTYPE,
@@ -163,6 +167,7 @@ WINDOW_OPS = (
             "layout": AttrDef("str", "NCHW", choices=("NCHW", "NHWC")),
         },
         dropped={"out_layout": equal_layout("layout")},
+        other_engine="vector",
         differs=_SUMS,
         limits="The output size must divide the size of the data; an output_size of () is the data's own.",
     ),

@@ -11,17 +11,18 @@ from dataclasses import replace
 
 from npu_kit.errors import NpuKitError
 from npu_kit.graph.ir import Entry
+from npu_kit.graph.ops import OPS
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.cost import CostModel, systolic_cycles
 from npu_kit.plan.estimate import Cost, estimate_cost
 from npu_kit.plan.forecast import forecast
 from npu_kit.plan.fusion import Group
-from npu_kit.plan.geometry import Contraction, Window, problem_of
+from npu_kit.plan.geometry import Contraction, Window, problem_of, tile_sizes
 from npu_kit.plan.ir import Plan, Reason, Step
 from npu_kit.plan.metrics import plan_metrics
 from npu_kit.plan.reasons import against, long_axes, tile_in_words
-from npu_kit.plan.steps import StepBuilder, label, reading_from
-from npu_kit.plan.traffic import tile_sizes
+from npu_kit.plan.step_builder import StepBuilder
+from npu_kit.plan.steps import label, reading_from
 from npu_kit.trace.events import Events
 
 CAUSES_IN_WORDS = {
@@ -92,15 +93,17 @@ def _engines(plan: Plan, step: Step) -> Iterator[Reason]:
 
 
 def _other_engine(plan: Plan, step: Step) -> str:
-    """The engine that could take over: the arrays for each other, the lanes of the vector engine for what is simple."""
+    """The engine that could take over, "" if none can."""
+    node = plan.graph.nodes[step.nodes[0]]
+    if step.family == "copy":
+        return ""
+    definition = OPS[node.name]
+    if step.engine != definition.engine:
+        return definition.engine  # a depthwise convolution, which the array could do as well
     problem = problem_of(plan.graph, step.nodes[0])
-    name = plan.graph.nodes[step.nodes[0]].name
-    if isinstance(problem, Contraction):
-        is_direct = problem.rows.kernel == problem.columns.kernel == 1  # nothing to gather
-        return "conv" if step.engine == "matrix" else "matrix" if is_direct else ""
-    if isinstance(problem, Window):
-        return "conv" if problem.w is not None else "vector"
-    return "vector" if name in ("relu", "clip") else ""
+    if isinstance(problem, Contraction) and (problem.rows.kernel, problem.columns.kernel) != (1, 1):
+        return ""  # its patches have to be gathered, which the conv engine alone does
+    return definition.other_engine
 
 
 def _depthwise_on_array(step: Step, cost: CostModel) -> int:

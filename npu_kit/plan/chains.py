@@ -25,19 +25,14 @@ class Link:
         """The real input rows that the output rows need; empty where all is padding."""
         if self.sliding is None:
             return rows
-        kernel = self.sliding.kernel
-        # Rows between the taps are not skipped here: a stripe is one piece of memory.
-        first = rows[0] * self.sliding.stride - self.sliding.before
-        last = (rows[1] - 1) * self.sliding.stride + (kernel - 1) * self.sliding.dilation - self.sliding.before
-        return max(0, first), min(self.sliding.size, last + 1)
+        first, stop = self.sliding.reach(rows)
+        return max(0, first), min(self.sliding.size, stop)
 
     def padding(self, rows: RowSpan) -> RowSpan:
         """Padding above and below the real rows."""
         assert self.sliding is not None
-        kernel = self.sliding.kernel
-        first = rows[0] * self.sliding.stride - self.sliding.before
-        last = (rows[1] - 1) * self.sliding.stride + (kernel - 1) * self.sliding.dilation - self.sliding.before
-        return max(0, -first), max(0, last + 1 - self.sliding.size)
+        first, stop = self.sliding.reach(rows)
+        return max(0, -first), max(0, stop - self.sliding.size)
 
 
 def link_of(graph: Graph, group: Group, axis: int | None = None) -> Link | None:

@@ -13,7 +13,8 @@ from npu_kit.plan.fusion import Group
 from npu_kit.plan.ir import Buffer, Reason, Step
 from npu_kit.plan.placement import TensorMemory
 from npu_kit.plan.reasons import Candidate, comparisons, step_reasons
-from npu_kit.plan.steps import StepBuilder, label, reading_from, rebound
+from npu_kit.plan.step_builder import StepBuilder
+from npu_kit.plan.steps import label, reading_from, rebound
 from npu_kit.plan.traffic import epilogue_loads, operand_loads
 
 # On 3,400 random steps the estimate was 32 % below to 29 % above the exact cycles, nine in ten times within 8 %.

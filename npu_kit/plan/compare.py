@@ -11,7 +11,7 @@ from npu_kit.hw.sources import numbers
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.estimate import estimate_cost
 from npu_kit.plan.folding import instruction_count
-from npu_kit.plan.forecast import forecast
+from npu_kit.plan.forecast import forecast, step_bounds
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.steps import label
 from npu_kit.plan.traffic import plan_counters
@@ -104,17 +104,15 @@ def _decisions(plan: Plan, step: Step) -> dict[str, Fact]:
 
 def _counted(counters: Counters) -> dict[str, Fact]:
     moved = {f"{source} to {target}": counters.nbytes[source, target] for source, target in sorted(counters.nbytes)}
-    return {"tiles": counters.tiles, "MACs": counters.macs, **moved, "sums": counters.sum_bytes}
+    return {"tiles": counters.tiles, "MACs": counters.macs, **moved, "sums into L0": counters.sum_bytes}
 
 
 def _cycles(plan: Plan, is_exact: bool) -> list[int]:
     if not is_exact:
         cost = CostModel(plan.spec, plan.power_mode)
         return [estimate_cost(plan.graph, step, cost).cycles for step in plan.steps]
-    events = forecast(plan)
-    ends = events["start"] + events["cycles"]
-    until = [int(ends[events["step"] < index].max(initial=0)) for index in range(len(plan.steps) + 1)]
-    return [end - begin for begin, end in itertools.pairwise(until)]
+    bounds = step_bounds(forecast(plan), len(plan.steps))
+    return [end - begin for begin, end in itertools.pairwise(bounds)]
 
 
 def _places(plan: Plan) -> dict[str, Fact]:

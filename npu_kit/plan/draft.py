@@ -12,7 +12,7 @@ from npu_kit.plan.choose import Chooser
 from npu_kit.plan.estimate import Cost
 from npu_kit.plan.fusion import Group, group_nodes
 from npu_kit.plan.ir import Buffer, Reason, Step
-from npu_kit.plan.steps import StepBuilder
+from npu_kit.plan.step_builder import StepBuilder
 from npu_kit.plan.storage import homes
 from npu_kit.plan.tensors import Places, copied_heads, place_tensors
 

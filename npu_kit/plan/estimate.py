@@ -7,9 +7,20 @@ from dataclasses import dataclass
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
 from npu_kit.plan.cost import CostModel
-from npu_kit.plan.geometry import Contraction, Problem, Reduction, Rows, problem_of
+from npu_kit.plan.geometry import (
+    Contraction,
+    Problem,
+    Reduction,
+    Rows,
+    chunk_axes,
+    chunk_count,
+    output_axes,
+    problem_of,
+    tile_count,
+    tile_sizes,
+)
 from npu_kit.plan.ir import Operand, Step
-from npu_kit.plan.traffic import operand_loads, out_tiles, step_transfers, tile_sizes
+from npu_kit.plan.traffic import operand_loads, step_transfers
 
 
 @dataclass(frozen=True, order=True)
@@ -45,7 +56,7 @@ def estimate_cost(graph: Graph, step: Step, cost: CostModel, problem: Problem | 
         hidden = sum(_hidden(*load, each) for load in loads) if isinstance(problem, Rows) else 0
         return Cost(transfers + work - hidden, moved.dram_bytes)
     ahead = sum(cost.transfer("L3", "L2", graph.type_of(entry).nbytes) for entry in step.prefetch)
-    out = graph.type_of(step.output).nbytes // max(1, out_tiles(problem, step.axes))
+    out = graph.type_of(step.output).nbytes // max(1, tile_count(step))
     uncovered = cost.transfer("L1", step.output_tier, out)
     for operand, times, cycles in loads:
         uncovered += times * max(0, cycles - each) if operand.is_panel else cycles
@@ -72,8 +83,7 @@ _ROW = {"contraction": "n", "window": "c", "rows": "k"}  # the axis of a tile's 
 
 def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) -> int:
     """Cycles of the engines, the way out of the accumulator included."""
-    outer = [axis for axis in step.axes if axis.name not in problem.reduction]
-    inner = [axis for axis in step.axes if axis.name in problem.reduction]
+    outer, inner = output_axes(step), chunk_axes(step)
     out_bytes = DTYPE_BYTES[graph.type_of(step.output).dtype]
     cycles = 0
     for size, count in tile_sizes(outer):
@@ -99,7 +109,7 @@ def _work_cycles(graph: Graph, step: Step, problem: Problem, cost: CostModel) ->
                     lanes = cost.lanes(step.engine, box, times)
                 cycles += count * chunks * passes * lanes
     if isinstance(problem, Contraction) and step.dataflow != "output_stationary":
-        visits = (math.prod(axis.count for axis in inner) - 1) * math.prod(axis.count for axis in outer)
+        visits = (chunk_count(step) - 1) * tile_count(step)
         tile_bytes = math.prod(axis.tile for axis in outer) * DTYPE_BYTES["float32"]
         cycles += 2 * visits * cost.transfer("L0", "L1", tile_bytes)
     return cycles

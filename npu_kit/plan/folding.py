@@ -15,7 +15,8 @@ from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.geometry.rows import LAST
 from npu_kit.plan.ir import Axis, Plan, Step
 from npu_kit.plan.listing import name_of, offset_of
-from npu_kit.plan.program import PASS, Instruction, Line, Nest, copies_after, copies_before, nest_of
+from npu_kit.plan.nest import PASS, Line, Nest, nest_of
+from npu_kit.plan.program import Instruction, copies_after, copies_before
 from npu_kit.plan.traffic import epilogue_loads, operand_loads, step_counters
 
 

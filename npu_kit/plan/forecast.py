@@ -5,7 +5,6 @@ Step mode records the same columns from the copies it really makes; tests hold t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -28,7 +27,7 @@ from npu_kit.plan.geometry import (
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.program import WHOLE, Instruction, copied_tensor, copies_after, copies_before, instructions
 from npu_kit.plan.schedule import Timeline, operands_read
-from npu_kit.trace.events import ENGINES, EVENT_DTYPE, Events
+from npu_kit.trace.events import EVENT_DTYPE, Events
 
 Row = tuple[int, ...]
 Moved = tuple[int, int, int]  # bytes, MACs, cycles
@@ -197,7 +196,7 @@ def total_cycles(events: Events) -> int:
     return int((events["start"] + events["cycles"]).max(initial=0))
 
 
-def busy_cycles(events: Events) -> dict[str, int]:
-    """Busy cycles by engine, for the engines that do anything."""
-    sums = np.bincount(events["engine"], weights=events["cycles"], minlength=len(ENGINES))
-    return {name: int(cycles) for name, cycles in zip(ENGINES, sums, strict=True) if not math.isclose(cycles, 0)}
+def step_bounds(events: Events, steps: int) -> list[int]:
+    """The cycles in which so many steps begin, and that in which the last ends: one begins where another has ended."""
+    ends = events["start"] + events["cycles"]
+    return [int(ends[events["step"] < index].max(initial=0)) for index in range(steps + 1)]

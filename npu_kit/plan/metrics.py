@@ -1,6 +1,7 @@
 """What a plan costs: cycles, waits, utilization, traffic, intensity, energy, and which side of the roofline it is on.
 
-All of it follows from the events (``plan.forecast``, or the trace of a run) and the machine; nothing is measured twice.
+All of it follows from the events (``plan.forecast``, or the trace of a run) and the machine, but for the sums that are
+added up inside L0: these cross no boundary, so they are no event, and ``plan.traffic`` counts them.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from npu_kit.hw.peaks import active_lanes
+from npu_kit.plan.cost import CostModel
 from npu_kit.plan.forecast import forecast
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.steps import label
+from npu_kit.plan.traffic import step_counters
 from npu_kit.trace.events import CAUSES, ENGINES, TIERS, Events, bytes_by_boundary
 
 
@@ -30,10 +33,11 @@ class Metrics:
     lane_cycles: int  # cycles in which engines multiply, each times its powered lanes
     peak_macs_per_cycle: int  # of the widest engine that does MACs here, as far as it is powered
     nbytes: Mapping[tuple[str, str], int]  # by boundary
+    sum_bytes: int  # of the sums that are added to those in the accumulator, see ``trace.counters``
     dram_bytes: int
     dram_bytes_per_cycle: int  # what DRAM could deliver
     tensor_bytes: int  # of the tensors in DRAM that are read or written, each counted once
-    energy_pj: Mapping[str, float]  # "MACs", and by tier the energy of its bytes
+    energy_pj: Mapping[str, float]  # "MACs", and by tier the energy of its bytes, those of the sums included
 
     @property
     def microseconds(self) -> float:
@@ -118,6 +122,8 @@ def _metrics(plan: Plan, rows: Events, steps: tuple[int, ...]) -> Metrics:
     multiplies = rows[rows["macs"] > 0]
     lanes = {int(engine): active_lanes(spec, ENGINES[engine], mode) for engine in np.unique(multiplies["engine"])}
     dram = sum(count for boundary, count in nbytes.items() if "L3" in boundary)
+    cost = CostModel(spec, mode)
+    sum_bytes = sum(step_counters(plan.graph, plan.steps[index], cost).sum_bytes for index in steps)
     return Metrics(
         name=label(plan.graph, plan.steps[steps[0]].nodes) if len(steps) == 1 else f"{len(steps)} steps",
         cycles=int(ends.max(initial=0) - rows["start"].min()) if len(rows) else 0,
@@ -132,10 +138,11 @@ def _metrics(plan: Plan, rows: Events, steps: tuple[int, ...]) -> Metrics:
         lane_cycles=sum(int(multiplies["cycles"][multiplies["engine"] == i].sum()) * n for i, n in lanes.items()),
         peak_macs_per_cycle=max(lanes.values(), default=active_lanes(spec, "matrix", mode)),
         nbytes=nbytes,
+        sum_bytes=sum_bytes,
         dram_bytes=dram,
         dram_bytes_per_cycle=spec.tier("L3").bytes_per_cycle,
         tensor_bytes=_tensor_bytes(plan, steps),
-        energy_pj=_energy(plan, rows, nbytes),
+        energy_pj=_energy(plan, rows, nbytes, sum_bytes),
     )
 
 
@@ -162,9 +169,13 @@ def _tensor_bytes(plan: Plan, steps: tuple[int, ...]) -> int:
     return sum(plan.graph.type_of(entry).nbytes for entry in touched & far)
 
 
-def _energy(plan: Plan, rows: Events, nbytes: Mapping[tuple[str, str], int]) -> dict[str, float]:
-    """Picojoules of the MACs, and of reading or writing each tier. Elementwise arithmetic is left out: it is small."""
+def _energy(plan: Plan, rows: Events, nbytes: Mapping[tuple[str, str], int], sum_bytes: int) -> dict[str, float]:
+    """Picojoules of the MACs, and of reading or writing each tier. Elementwise arithmetic is left out: it is small.
+
+    To add a sum to the one in the accumulator is to read that one and to write what comes out.
+    """
     energy = {tier: 0.0 for tier in TIERS}
+    energy["L0"] = 2 * sum_bytes * plan.spec.tier("L0").energy_pj_per_byte
     for boundary, count in nbytes.items():
         for tier in boundary:
             energy[tier] += count * plan.spec.tier(tier).energy_pj_per_byte

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from npu_kit.plan import tiling
 from npu_kit.plan.estimate import Cost
-from npu_kit.plan.geometry import Contraction
+from npu_kit.plan.geometry import Contraction, chunk_axes
 from npu_kit.plan.ir import Axis, Reason, Step
-from npu_kit.plan.steps import StepBuilder
+from npu_kit.plan.step_builder import StepBuilder
 
 _ENGINE_REASONS = {
     "matrix": "it is a matrix product",
@@ -42,7 +42,7 @@ def step_reasons(builder: StepBuilder, step: Step, name: str) -> list[Reason]:
         because = "the dma engine does all of it, so nothing could run beside its transfers"
         reasons.append(Reason("buffering", name, "single slots", because))
     if isinstance(builder.problem, Contraction):
-        chunk = [axis for axis in step.axes if axis.name in Contraction.reduction]
+        chunk = chunk_axes(step)
         depth = math.prod(axis.tile for axis in chunk)
         because = f"at most {tiling.CHUNK_LIMIT} products are summed at once; no bit depends on the memory there is"
         reasons.append(

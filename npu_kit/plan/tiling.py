@@ -73,13 +73,20 @@ class LoopOrder:
     keeps: str  # the operand whose tiles stay in L1 while the other's pass: "x" or "w"
 
 
-_CHUNK = ("c", "kh", "kw")
+_CHUNK = Contraction.reduction
 LOOP_ORDERS = (
     LoopOrder("output_stationary", ("group", "n", "batch", "y", "x", *_CHUNK), "w"),
     LoopOrder("output_stationary", ("batch", "group", "y", "x", "n", *_CHUNK), "x"),
     LoopOrder("weight_stationary", ("group", "n", *_CHUNK, "batch", "y", "x"), "w"),
     LoopOrder("input_stationary", ("batch", "group", "y", "x", *_CHUNK, "n"), "x"),
 )
+
+
+def stays_along(problem: Contraction, dataflow: str) -> tuple[str, ...]:
+    """The axes along which an operand stays on the array: the loops inside that of its chunks; none for outputs."""
+    if dataflow == "weight_stationary":
+        return ("batch", "y", "x") if problem.is_weight_shared else ("y", "x")
+    return ("n",) if dataflow == "input_stationary" else ()
 
 
 def contraction_axes(problem: Contraction, spec: NpuSpec, order: LoopOrder) -> tuple[Axis, ...]:

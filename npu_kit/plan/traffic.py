@@ -6,9 +6,8 @@ A box is a product of spans, one per axis, so the sum of its elements over all t
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
 from npu_kit.plan.cost import CostModel
@@ -21,11 +20,15 @@ from npu_kit.plan.geometry import (
     Rows,
     Window,
     aligned_operand,
+    chunk_count,
     problem_of,
+    tile_count,
+    tile_sizes,
 )
 from npu_kit.plan.geometry.movement import Piece
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis, Operand, Plan, Step
+from npu_kit.plan.tiling import stays_along
 from npu_kit.trace.counters import Counters
 
 Loads = tuple[int, int]  # transfers, bytes
@@ -41,7 +44,7 @@ def step_counters(graph: Graph, step: Step, cost: CostModel) -> Counters:
     """The forecast of one step: its transfers, and what its engines read, sum and multiply."""
     problem = problem_of(graph, step.nodes[0])
     counters = step_transfers(graph, step, problem)
-    tiles = out_tiles(problem, step.axes)
+    tiles = tile_count(step)
     _compute(problem, step, cost, counters)
     for _, nbytes in epilogue_loads(graph, step, problem):
         counters.move("L1", "L0", nbytes, tiles)
@@ -66,7 +69,7 @@ def step_transfers(graph: Graph, step: Step, problem: Problem | None = None) -> 
     for operand in step.operands:
         transfers, nbytes = operand_loads(problem, step.axes, operand)
         counters.move(operand.tier, "L1", nbytes, transfers)
-    tiles = out_tiles(problem, step.axes)
+    tiles = tile_count(step)
     for beside, nbytes in epilogue_loads(graph, step, problem):
         counters.move(beside.tier, "L1", nbytes, tiles)
     counters.move("L1", step.output_tier, graph.type_of(step.output).nbytes, tiles)
@@ -163,11 +166,6 @@ def _window_loads(problem: Window, axis: dict[str, Axis], name: str) -> Loads:
     return tiles * row_pieces * column_pieces, channels * rows * columns * DTYPE_BYTES[problem.x.dtype]
 
 
-def out_tiles(problem: Problem, axes: tuple[Axis, ...]) -> int:
-    """Number of output tiles."""
-    return math.prod(axis.count for axis in axes if axis.name not in problem.reduction)
-
-
 def epilogue_loads(graph: Graph, step: Step, problem: Problem) -> Iterator[tuple[Operand, int]]:
     """Each operand of the epilogue, which is loaded once per output tile, and its bytes in all."""
     if len(step.nodes) == 1:
@@ -207,7 +205,7 @@ def _compute(problem: Problem, step: Step, cost: CostModel, counters: Counters) 
     elif isinstance(problem, Window):
         axis = {one.name: one for one in step.axes}
         taps, chunks = axis["kh"].extent * axis["kw"].extent, axis["kh"].count * axis["kw"].count
-        computes = out_tiles(problem, step.axes) * chunks
+        computes = tile_count(step) * chunks
         counters.move("L1", "L0", problem.out.elements * taps * DTYPE_BYTES[problem.x.dtype], computes)
         counters.sum_bytes = problem.out.elements * chunks * DTYPE_BYTES["float32"]
         if problem.w is not None:
@@ -216,7 +214,7 @@ def _compute(problem: Problem, step: Step, cost: CostModel, counters: Counters) 
             counters.move("L1", "L0", nbytes, computes)
             counters.macs = problem.out.elements * taps
     elif isinstance(problem, Rows):
-        passes, tiles = len(problem.stages), out_tiles(problem, step.axes)
+        passes, tiles = len(problem.stages), tile_count(step)
         counters.move("L1", "L0", passes * problem.type.nbytes, passes * tiles)
         for operand in step.operands[1:]:
             transfers, nbytes = operand_loads(problem, step.axes, operand)
@@ -225,6 +223,8 @@ def _compute(problem: Problem, step: Step, cost: CostModel, counters: Counters) 
         for operand in step.operands:
             transfers, nbytes = operand_loads(problem, step.axes, operand)
             counters.move("L1", "L0", nbytes, transfers)
+        if isinstance(problem, Reduction):
+            counters.sum_bytes = problem.out.elements * chunk_count(step) * DTYPE_BYTES["float32"]
 
 
 def _contract(problem: Contraction, step: Step, cost: CostModel, counters: Counters) -> None:
@@ -243,29 +243,11 @@ def _contract(problem: Contraction, step: Step, cost: CostModel, counters: Count
                 counters.move("L1", "L0", times * x * x_bytes, times)
                 counters.move("L1", "L0", times * w * w_bytes, times)
                 counters.sum_bytes += times * sums * sum_bytes
-    chunks = math.prod(axis.count for axis in step.axes if axis.name in problem.reduction)
+    chunks = chunk_count(step)
     if inside and chunks:
         # Between two chunks every partial sum goes to L1 and comes back.
-        times, tiles = chunks - 1, out_tiles(problem, step.axes)
+        times, tiles = chunks - 1, tile_count(step)
         nbytes = times * problem.out.elements * DTYPE_BYTES["float32"]
         counters.move("L0", "L1", nbytes, times * tiles)
         counters.move("L1", "L0", nbytes, times * tiles)
     counters.macs = problem.macs
-
-
-def stays_along(problem: Contraction, dataflow: str) -> tuple[str, ...]:
-    """The axes along which an operand stays on the array: the loops inside that of its chunks; none for outputs."""
-    if dataflow == "weight_stationary":
-        return ("batch", "y", "x") if problem.is_weight_shared else ("y", "x")
-    return ("n",) if dataflow == "input_stationary" else ()
-
-
-def tile_sizes(axes: Iterable[Axis]) -> Iterator[tuple[Mapping[str, int], int]]:
-    """The different tile sizes, axis by axis, and how many tiles have each: an axis has full tiles and a ragged one."""
-    choices = []
-    for axis in axes:
-        full, rest = divmod(axis.extent, axis.tile)
-        sizes = [(axis.name, axis.tile, full)] * bool(full) + [(axis.name, rest, 1)] * bool(rest)
-        choices.append(sizes)
-    for combination in itertools.product(*choices):
-        yield {name: size for name, size, _ in combination}, math.prod(count for _, _, count in combination)

@@ -20,7 +20,6 @@ from npu_kit.render.picture import Picture
 from npu_kit.render.roofline_picture import roofline
 from npu_kit.render.summary import summary_table
 from npu_kit.render.tables import Table, events_table, metrics_table, reasons_table, steps_table
-from npu_kit.render.tile.axes import chunk_count, tile_count
 from npu_kit.render.tile.picture import tiles
 from npu_kit.render.timeline_picture import timeline
 from npu_kit.render.traffic_picture import traffic
@@ -34,7 +33,6 @@ __all__ = [
     "Program",
     "Table",
     "bundle_constants",
-    "chunk_count",
     "collapse",
     "draw",
     "events_table",
@@ -54,7 +52,6 @@ __all__ = [
     "roofline",
     "steps_table",
     "summary_table",
-    "tile_count",
     "tiles",
     "timeline",
     "to_dot",

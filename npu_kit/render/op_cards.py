@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from npu_kit.graph.attributes import AttrDef
-from npu_kit.graph.definition import ENGINES, OpDef
+from npu_kit.graph.definition import OpDef
 from npu_kit.graph.ops import OPS
 from npu_kit.graph.verify import MAX_RANK
+from npu_kit.hw.spec import ENGINE_NAMES
 from npu_kit.render.tables import Table
 
 FAMILIES: Mapping[str, str] = {
@@ -68,7 +69,7 @@ def markdown(rewritten: tuple[str, ...], others: tuple[str, ...]) -> str:
         "A machine computes the dtypes of its own list among those of a card. Sizes are fixed, and a tensor has",
         f"at most {MAX_RANK} axes. *Unlike TVM* is what TVM's own LLVM code gives otherwise.",
     ]
-    for engine in ENGINES:
+    for engine in ENGINE_NAMES:
         names = [op.name for op in OPS.values() if op.engine == engine]
         lines += ["", f"**{engine}**: {', '.join(f'[{name}](#{name})' for name in names)}"]
     for op in OPS.values():

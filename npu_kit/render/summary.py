@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.metrics import Metrics, metrics_by_power_mode
-from npu_kit.plan.traffic import plan_counters
 from npu_kit.render.format import format_bytes, format_count, format_cycles, format_rate, format_share
 from npu_kit.render.tables import Table
-from npu_kit.trace.counters import total
 from npu_kit.trace.events import TIERS, Events
 
 
@@ -23,10 +21,7 @@ def summary_table(plan: Plan, events: Events | None = None) -> Table:
     """
     modes = metrics_by_power_mode(plan, events)
     metrics = modes[plan.power_mode]
-    sums = total(plan_counters(plan)).sum_bytes
-    rows = [*_time(metrics), *_bytes(metrics)]
-    rows.append(("sums into L0", f"{format_count(sums)} bytes ({format_bytes(sums)})"))
-    rows += [*_roofline(metrics), *_energy(metrics)]
+    rows = [*_time(metrics), *_bytes(metrics), *_roofline(metrics), *_energy(metrics)]
     for mode, one in modes.items():
         text = f"{format_rate(one.microseconds)} us, {format_rate(one.total_energy_pj / 1e6)} uJ"
         rows.append((f"in power mode {mode}", text))
@@ -47,6 +42,7 @@ def _time(one: Metrics) -> Iterator[tuple[str, str]]:
 def _bytes(one: Metrics) -> Iterator[tuple[str, str]]:
     for (source, target), nbytes in sorted(one.nbytes.items(), reverse=True):
         yield f"{source} to {target}", f"{format_count(nbytes)} bytes ({format_bytes(nbytes)})"
+    yield "sums into L0", f"{format_count(one.sum_bytes)} bytes ({format_bytes(one.sum_bytes)})"
     yield "DRAM passes", f"{format_rate(one.dram_passes)} times the tensors that are there"
 
 

@@ -13,11 +13,20 @@ from numpy.typing import NDArray
 
 from npu_kit.graph.ir import DTYPE_BYTES, Graph
 from npu_kit.plan.cost import CostModel
-from npu_kit.plan.geometry import Contraction, Elementwise, Movement, Problem, Reduction, Rows, Window, aligned_operand
+from npu_kit.plan.geometry import (
+    Contraction,
+    Elementwise,
+    Movement,
+    Problem,
+    Reduction,
+    Rows,
+    Window,
+    aligned_operand,
+    tile_count,
+    tile_indices,
+)
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Axis, Step
-from npu_kit.plan.program import tile_indices
-from npu_kit.plan.traffic import out_tiles
 from npu_kit.trace.counters import Counters
 
 
@@ -35,6 +44,8 @@ def count_step(graph: Graph, step: Step, problem: Problem, cost: CostModel) -> C
     elif isinstance(problem, Reduction):
         for ends in ((step.operands[0].tier, "L1"), ("L1", "L0")):
             counters.move(*ends, problem.x.nbytes, math.prod(axis.count for axis in step.axes))
+        chunks = math.prod(axis.count for axis in step.axes[len(problem.kept) :])
+        counters.sum_bytes = problem.out.elements * chunks * 4
     elif isinstance(problem, Movement):
         _movement(step, problem, counters)
     elif isinstance(problem, Rows):
@@ -42,7 +53,7 @@ def count_step(graph: Graph, step: Step, problem: Problem, cost: CostModel) -> C
     else:
         for operand, aligned in zip(step.operands, problem.operands, strict=True):
             _aligned(aligned.along, aligned.type.nbytes, operand.tier, [axis.count for axis in step.axes], counters)
-    tiles = out_tiles(problem, step.axes)
+    tiles = tile_count(step)
     pieces = _pieces(problem, step.axes)
     for node_id, position, beside in step.epilogue_reads:
         aligned = aligned_operand(graph, node_id, position)
@@ -94,7 +105,7 @@ def _movement(step: Step, problem: Movement, counters: Counters) -> None:
 
 
 def _rows(step: Step, problem: Rows, counters: Counters) -> None:
-    tiles, passes = out_tiles(problem, step.axes), len(problem.stages)
+    tiles, passes = tile_count(step), len(problem.stages)
     x, *parameters = step.operands
     loads = 1 if x.is_panel else passes
     counters.move(x.tier, "L1", loads * problem.type.nbytes, loads * tiles)
@@ -115,7 +126,7 @@ def _window(step: Step, problem: Window, counters: Counters) -> None:
     boxes = batch * axis["c"].count * row_boxes * column_boxes
     counters.move(step.operands[0].tier, "L1", batch * row_sum * column_sum * channels * x_size, boxes)
     taps = axis["kh"].extent * axis["kw"].extent
-    computes = out_tiles(problem, step.axes) * axis["kh"].count * axis["kw"].count
+    computes = tile_count(step) * axis["kh"].count * axis["kw"].count
     counters.move("L1", "L0", outputs * taps * x_size, computes)
     counters.sum_bytes = outputs * axis["kh"].count * axis["kw"].count * 4
     if problem.w is not None:

@@ -41,7 +41,7 @@ class Work:
     reads: int  # operands read
     macs: int
     cycles: int
-    sum_bytes: int = 0  # sums that a reduction writes into the accumulator
+    sum_bytes: int = 0  # sums that are added to those in the accumulator
 
 
 def clear(slots: StepSlots) -> None:
@@ -209,7 +209,8 @@ def _reduction(slots: StepSlots, problem: Reduction, instruction: Instruction, c
     x = slots.operand("x", slots.layouts["x"].shape, instruction)
     fold_reduction(accumulator, x.reshape(*accumulator.shape, -1), problem.operation)
     box = slots.box("x", instruction)
-    return Work(box.elements * x.itemsize, 1, 0, cost.lanes(slots.step.engine, box.lengths))
+    sums = accumulator[real(slots.out_box(instruction))]
+    return Work(box.elements * x.itemsize, 1, 0, cost.lanes(slots.step.engine, box.lengths), sums.nbytes)
 
 
 def _rows(slots: StepSlots, problem: Rows, instruction: Instruction, cost: CostModel) -> Work:
@@ -224,7 +225,7 @@ def _rows(slots: StepSlots, problem: Rows, instruction: Instruction, cost: CostM
         number = problem.stages.index(instruction.stage)
         if instruction.at[-1] == 0:
             statistics[number][...] = STARTS[instruction.stage]
-        gather(instruction.stage, statistics, x, columns, problem, node.attrs)
+        gather(instruction.stage, statistics, x, columns, problem)
         return Work(nbytes, 1, 0, cycles)
     clear(slots)
     parameters = [slots.operand(name, slots.layouts[name].shape, instruction) for name in problem.parameters]

@@ -57,13 +57,13 @@ class FastPlan:
         graph = plan.graph
         self.constants = tuple(constants)
         self._plan, self._owner = plan, homes(graph)
-        self._lanes = threads_allowed() if threads is None else threads
+        self._thread_count = threads_allowed() if threads is None else threads
         self._known = set(map(Entry, graph.constants)) if constants else set[Entry]()
         self._unchanging = self._computed_of(self._known)
         self._batches = {batch[0]: batch for batch in batches(plan)}  # by their first step
         self.steps = [plan.steps[first] for first in self._batches]  # the first of each batch, in order
         self._runs = {
-            first: FastStep(plan, plan.steps[first], self._unchanging, len(batch), self._lanes)
+            first: FastStep(plan, plan.steps[first], self._unchanging, len(batch), self._thread_count)
             for first, batch in self._batches.items()
         }
         # Arguments and results of little size are copied to and from arrays that stay.
@@ -82,7 +82,7 @@ class FastPlan:
         self._inner = {first for first, batch in self._batches.items() if self._is_inner(batch)}
         self.scratch_bytes = max(run.scratch_bytes for run in self._runs.values())  # of each thread
         self._counters: tuple[Counters, ...] | None = None
-        self._threads = threading.local()
+        self._of_thread = threading.local()
 
     def place(self, tensors: dict[Entry, Array]) -> None:
         """Add the arrays of the tensors between steps to those of the region's arguments and results."""
@@ -96,7 +96,7 @@ class FastPlan:
     @contextmanager
     def helper(self) -> Iterator[Executor | None]:
         """The second thread, for the time of one run; None where it has no part in it."""
-        if self._lanes == 1 or not self._workspace().is_shared:
+        if self._thread_count == 1 or not self._workspace().is_shared:
             yield None
             return
         with ThreadPoolExecutor(1, "npu_kit") as executor:
@@ -112,18 +112,18 @@ class FastPlan:
             helper: from ``helper``.
         """
         index, workspace = step.index, self._workspace()
-        lanes = workspace.calls.get(index)
-        if lanes is None:
-            lanes = self._bind(self._batches[index], tensors, output, workspace.lanes)
+        shares = workspace.calls.get(index)
+        if shares is None:
+            shares = self._bind(self._batches[index], tensors, output, workspace.scratches)
             if index in self._inner:
-                workspace.calls[index] = lanes
+                workspace.calls[index] = shares
         if helper is None:
-            for calls in lanes:
+            for calls in shares:
                 _run(calls)
             return
-        others = [helper.submit(_run, calls) for calls in lanes[1:] if calls]
+        others = [helper.submit(_run, calls) for calls in shares[1:] if calls]
         try:
-            _run(lanes[0])
+            _run(shares[0])
         finally:
             wait(others)  # it writes where the caller reads next
         for other in others:
@@ -169,36 +169,36 @@ class FastPlan:
         return is_known and weights <= self._unchanging and not others & self._inputs and step.family != "copy"
 
     def _bind(
-        self, batch: Sequence[int], tensors: Mapping[Entry, Array], output: Array, lanes: Sequence[Scratch]
+        self, batch: Sequence[int], tensors: Mapping[Entry, Array], output: Array, scratches: Sequence[Scratch]
     ) -> list[list[Call]]:
-        """The NumPy calls of a batch: as one, or step by step where the arrays do not lie side by side."""
+        """Each thread's NumPy calls for a batch: as one, or step by step where the arrays do not lie side by side."""
         first, *others = (self._plan.steps[index] for index in batch)
         if not others:
-            return self._runs[first.index].bind(tensors, output, lanes)
+            return self._runs[first.index].bind(tensors, output, scratches)
         together = {first.output: stack([tensors[step.output] for step in (first, *others)])}
         for operands in zip(*(step.reads for step in (first, *others)), strict=True):
             together[operands[0].entry] = stack([tensors[operand.entry] for operand in operands])
         ready = {entry: array for entry, array in together.items() if array is not None}
         if len(ready) == len(together):
-            return self._runs[first.index].bind(ready, ready[first.output], lanes)
+            return self._runs[first.index].bind(ready, ready[first.output], scratches)
         calls: list[Call] = []
         for step in (first, *others):
             alone = FastStep(self._plan, step, self._unchanging)
-            calls += alone.bind(tensors, tensors[step.output], lanes[:1])[0]
+            calls += alone.bind(tensors, tensors[step.output], scratches[:1])[0]
         return [calls]
 
     def _workspace(self) -> _Workspace:
         """This thread's."""
-        if not hasattr(self._threads, "workspace"):
+        if not hasattr(self._of_thread, "workspace"):
             tensors = self._tensors()
             constants = dict(zip(map(Entry, self._plan.graph.constants), self.constants, strict=False))
             if set(self._owner.values()) <= {*tensors, *constants}:
                 tensors |= constants
                 place_views(self._plan.graph, tensors)
-            lanes = [Scratch(self.scratch_bytes) for _ in range(self._lanes)]
+            scratches = [Scratch(self.scratch_bytes) for _ in range(self._thread_count)]
             is_shared = any(run.is_shared for run in self._runs.values())
-            self._threads.workspace = _Workspace(lanes, is_shared, tensors)
-        workspace: _Workspace = self._threads.workspace
+            self._of_thread.workspace = _Workspace(scratches, is_shared, tensors)
+        workspace: _Workspace = self._of_thread.workspace
         return workspace
 
     def _tensors(self) -> dict[Entry, Array]:
@@ -228,10 +228,10 @@ class FastPlan:
 class _Workspace:
     """The memory of one calling thread."""
 
-    lanes: list[Scratch]
-    is_shared: bool  # whether any step uses more than one lane
+    scratches: list[Scratch]  # one for each thread of a run
+    is_shared: bool  # whether any step uses more than one thread
     tensors: dict[Entry, Array]
-    calls: dict[int, list[list[Call]]] = field(default_factory=dict)  # of inner batches, by their first step
+    calls: dict[int, list[list[Call]]] = field(default_factory=dict)  # of each thread, of inner batches by first step
 
 
 def _run(calls: Sequence[Call]) -> None:

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_kit.plan.geometry import Contraction
+from npu_kit.plan.geometry import Contraction, tile_indices
 from npu_kit.plan.geometry.sliding import Sliding
 from npu_kit.plan.ir import Plan, Step
-from npu_kit.plan.program import tile_indices
 from npu_kit.runtime.arithmetic import compute_dtype, product_dtype, to_compute
 from npu_kit.runtime.fast_epilogue import BoundEpilogue, Call, Where, arrange, order_of
 from npu_kit.runtime.fast_patches import Chunk, Patches, PatchShapes, Tiles
@@ -42,10 +41,10 @@ class FastContraction:
     Args:
         plan, step: what is run.
         problem: of the step's anchor, with as many images as there are.
-        lanes: threads that share the blocks.
+        threads: threads that share the blocks.
     """
 
-    def __init__(self, plan: Plan, step: Step, problem: Contraction, lanes: int) -> None:
+    def __init__(self, plan: Plan, step: Step, problem: Contraction, threads: int) -> None:
         self._problem = problem
         self._axes = {axis.name: replace(axis, extent=problem.extents[axis.name]) for axis in step.axes}
         reduction = (self._axes["c"], self._axes["kh"], self._axes["kw"])
@@ -57,20 +56,20 @@ class FastContraction:
         self._dtype, exact = product_dtype(np.dtype(problem.x.dtype), np.dtype(problem.w.dtype), depth)
         self._chunks_at_once = max(1, exact // max(1, depth))  # whose sum the product's dtype holds
         self._shapes = PatchShapes(problem, self._axes, plan.spec.tile.rows, (self._dtype, self._out_dtype))
-        self.blocks = list(self._blocks(lanes if problem.macs >= WORTH_SHARING else 1)) if problem.macs else []
+        self.blocks = list(self._blocks(threads if problem.macs >= WORTH_SHARING else 1)) if problem.macs else []
         sizes = {block.tiles: shapes_bytes(self._shapes.of(block.tiles)) for block in self.blocks}
         self.scratch_bytes = max(sizes.values(), default=0)
 
-    def _blocks(self, lanes: int) -> Iterator[Block]:
+    def _blocks(self, threads: int) -> Iterator[Block]:
         problem, y, x = self._problem, self._axes["y"], self._axes["x"]
         most = max(1, BLOCK_BYTES // shapes_bytes(self._shapes.of((1, 1, 1))))  # tiles
         batch, together = problem.batch_shape, 1
         if len(batch) == 1 and problem.is_weight_shared:
             together = max(1, most // (y.count * x.count))
-        # The first axis that is long enough is cut for the lanes.
-        parts = [lanes if math.prod(batch) >= lanes else 1]
-        parts.append(lanes if parts == [1] and y.count >= lanes else 1)
-        parts.append(lanes if max(parts) == 1 else 1)
+        # The first axis that is long enough is cut for the threads.
+        parts = [threads if math.prod(batch) >= threads else 1]
+        parts.append(threads if parts == [1] and y.count >= threads else 1)
+        parts.append(threads if max(parts) == 1 else 1)
         batches = itertools.product(*(list(cut(size, together, parts[0])) for size in batch))
         rows = list(cut(y.count, max(1, most // x.count), parts[1]))
         columns = list(cut(x.count, most, parts[2]))

@@ -10,9 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_kit.graph.ir import Entry, Node
-from npu_kit.plan.geometry import Contraction, Elementwise, Movement, Reduction, Rows, Window, problem_of
+from npu_kit.plan.geometry import (
+    Contraction,
+    Elementwise,
+    Movement,
+    Reduction,
+    Rows,
+    Window,
+    chunk_axes,
+    problem_of,
+    tile_indices,
+)
 from npu_kit.plan.ir import Plan, Step
-from npu_kit.plan.program import tile_indices
 from npu_kit.plan.steps import is_copied
 from npu_kit.runtime.arithmetic import apply_elementwise, compute_dtype
 from npu_kit.runtime.fast_batches import repeated
@@ -34,23 +43,23 @@ class FastStep:
         plan, step: what is run.
         unchanging: entries whose arrays are the same in every run.
         copies: of the step, each on an image of its own.
-        lanes: threads that share the work.
+        threads: threads that share the work.
     """
 
-    def __init__(self, plan: Plan, step: Step, unchanging: Set[Entry], copies: int = 1, lanes: int = 1) -> None:
+    def __init__(self, plan: Plan, step: Step, unchanging: Set[Entry], copies: int = 1, threads: int = 1) -> None:
         self._graph, self._step, self._unchanging = plan.graph, step, unchanging
         problem = problem_of(plan.graph, step.nodes[0])
         self._blocked: Any = None  # FastContraction or FastWindow: of one form, each with blocks of its own
         if isinstance(problem, Contraction):
             problem = repeated(problem, copies)
-            self._blocked = FastContraction(plan, step, problem, lanes)
+            self._blocked = FastContraction(plan, step, problem, threads)
         elif isinstance(problem, Window):
             problem = repeated(problem, copies)
-            self._blocked = FastWindow(step, problem, lanes)
+            self._blocked = FastWindow(step, problem, threads)
         self._problem = problem
         self._epilogue = Epilogue(plan.graph, step, problem)
         self.scratch_bytes = self._blocked.scratch_bytes if self._blocked else 0
-        self.is_shared = self._blocked is not None and len(self._blocked.blocks) >= lanes > 1
+        self.is_shared = self._blocked is not None and len(self._blocked.blocks) >= threads > 1
         self._packed: Any = None
 
     def memory_order(self, tensors: Mapping[Entry, Array]) -> list[int]:
@@ -64,18 +73,19 @@ class FastStep:
                 return sorted(range(len(shape)), key=lambda axis: -strides[axis])
         return list(range(len(shape)))
 
-    def bind(self, tensors: Mapping[Entry, Array], output: Array, lanes: Sequence[Scratch]) -> list[list[Call]]:
-        """The NumPy calls that compute the step on these arrays, for each lane; lanes do not wait for each other."""
+    def bind(self, tensors: Mapping[Entry, Array], output: Array, scratches: Sequence[Scratch]) -> list[list[Call]]:
+        """Each thread's NumPy calls to compute the step on these arrays; threads do not wait for each other."""
         epilogue = self._epilogue.bind(tensors, output)
         inputs = [tensors[operand.entry] for operand in self._step.operands]
-        calls: list[list[Call]] = [[] for _ in lanes]
+        calls: list[list[Call]] = [[] for _ in scratches]
         blocked, problem = self._blocked, self._problem
         node = self._graph.nodes[self._step.nodes[0]]
         if blocked is not None and blocked.blocks:
             images, weights = blocked.images(inputs[0]), self._weights(blocked, inputs[1:])
+            threads = len(scratches)
             for number, block in enumerate(blocked.blocks):
-                lane = number * len(lanes) // len(blocked.blocks) if len(blocked.blocks) >= len(lanes) else 0
-                calls[lane] += blocked.bind(block, images, weights, epilogue, lanes[lane])
+                thread = number * threads // len(blocked.blocks) if len(blocked.blocks) >= threads else 0
+                calls[thread] += blocked.bind(block, images, weights, epilogue, scratches[thread])
         elif isinstance(problem, Reduction):
             calls[0].append(partial(_whole, epilogue, partial(_reduction, self._step, problem, inputs[0])))
         elif isinstance(problem, Movement):
@@ -142,7 +152,7 @@ def _rows(step: Step, problem: Rows, node: Node, inputs: Sequence[Array]) -> Arr
     statistics = [np.full(rows, STARTS[name], np.float32) for name in problem.stages[:-1]]
     for stage in problem.stages[:-1]:
         for tile, place in zip(packed, places, strict=True):
-            gather(stage, statistics, tile, place.stop - place.start, problem, node.attrs)
+            gather(stage, statistics, tile, place.stop - place.start, problem)
     value = np.empty((rows, columns.extent), np.float32)
     for tile, place in zip(packed, places, strict=True):
         parameters = [one[None, place] for one in inputs[1:]]
@@ -153,13 +163,13 @@ def _rows(step: Step, problem: Rows, node: Node, inputs: Sequence[Array]) -> Arr
 
 def _reduction(step: Step, problem: Reduction, x: Array) -> Array:
     """The reduced axes are padded to whole tiles and folded tile by tile, as in step mode."""
-    axes = [axis for axis in step.axes if axis.name in problem.reduction]
+    axes = chunk_axes(step)
     moved = x.transpose(*problem.kept, *problem.reduced)
     kept = moved.shape[: len(problem.kept)]
     all_kept = (slice(None),) * len(kept)
     total = np.full(kept, problem.start, compute_dtype(problem.out.dtype))
     if total.size:
-        for index in tile_indices(tuple(axes)):
+        for index in tile_indices(axes):
             spans = tuple(slice(*axis.span(i)) for axis, i in zip(axes, index, strict=True))
             here = tuple(slice(0, span.stop - span.start) for span in spans)
             tile = np.full(kept + tuple(axis.tile for axis in axes), problem.start, x.dtype)

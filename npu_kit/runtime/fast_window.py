@@ -37,10 +37,10 @@ class FastWindow:
     Args:
         step: what is run.
         problem: of the step's anchor, with as many images as there are.
-        lanes: threads that share the blocks.
+        threads: threads that share the blocks.
     """
 
-    def __init__(self, step: Step, problem: Window, lanes: int) -> None:
+    def __init__(self, step: Step, problem: Window, threads: int) -> None:
         self._problem = problem
         self._fill = problem.layouts(step.axes)["x"].fill
         self._dtype = compute_dtype(problem.out.dtype)
@@ -51,14 +51,14 @@ class FastWindow:
         self._source, self._target = problem.columns.box((0, self._columns), (0, self._kernel[1]), self._kernel[1])
         self._steps = (problem.rows.steps(self._kernel[0]), problem.columns.steps(self._kernel[1]))  # stride, dilation
         work = problem.out.elements * self._kernel[0] * self._kernel[1]
-        self.blocks = list(self._blocks(lanes if work >= WORTH_SHARING else 1)) if work else []
+        self.blocks = list(self._blocks(threads if work >= WORTH_SHARING else 1)) if work else []
         self.scratch_bytes = max((shapes_bytes(self._shapes(block)) for block in self.blocks), default=0)
 
-    def _blocks(self, lanes: int) -> Iterator[Block]:
+    def _blocks(self, threads: int) -> Iterator[Block]:
         most = max(1, BLOCK_BYTES // shapes_bytes(self._shapes(Block((0, 1), (0, 1), slice(0), slice(0)))))  # rows
         height, count = self._problem.rows.out, self._problem.extents["batch"]
-        for images in cut(count, max(1, most // height), lanes if count >= lanes else 1):
-            for rows in cut(height, most, 1 if count >= lanes else lanes):
+        for images in cut(count, max(1, most // height), threads if count >= threads else 1):
+            for rows in cut(height, most, 1 if count >= threads else threads):
                 yield Block(images, rows, *self._problem.rows.box(rows, (0, self._kernel[0]), self._kernel[0]))
 
     def _shapes(self, block: Block) -> Shapes:

@@ -18,9 +18,7 @@ Array = NDArray[Any]
 STARTS = {"maximum": -np.inf, "sum": 0.0, "squares": 0.0}  # what a statistic is before the first tile
 
 
-def gather(
-    stage: str, statistics: Sequence[Array], x: Array, real: int, problem: Rows, attrs: Mapping[str, Any]
-) -> None:
+def gather(stage: str, statistics: Sequence[Array], x: Array, real: int, problem: Rows) -> None:
     """One tile of a pass before the last: add it to the pass's statistic.
 
     Args:
@@ -28,7 +26,7 @@ def gather(
         statistics: all of the problem, (M,) each, in order.
         x: the tile (M, K), in the tensor's dtype.
         real: columns of it that hold data.
-        problem, attrs: what is computed.
+        problem: what is computed.
     """
     own = statistics[problem.stages.index(stage)]
     with np.errstate(all="ignore"):

@@ -20,7 +20,7 @@ class Counters:
     nbytes: dict[Boundary, int] = field(default_factory=dict)
     transfers: dict[Boundary, int] = field(default_factory=dict)
     macs: int = 0
-    sum_bytes: int = 0  # of the sums that reductions write into the accumulator, float32, once for each fold of K
+    sum_bytes: int = 0  # of the sums that are added up in the accumulator, 4 bytes each, once for each fold or chunk
     tiles: int = 0  # output tiles finished
     stored_elements: int = 0  # elements written to the step's output tensor
 

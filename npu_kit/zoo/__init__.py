@@ -41,7 +41,7 @@ MODELS: Mapping[str, Sample] = MappingProxyType(
         "depthwise_block": Sample("depthwise and 1x1 conv with relu6: MobileNet's block", blocks.depthwise_block),
         "conv1d_tanh": Sample("conv1d with bias and tanh, over a sequence", blocks.conv1d_tanh),
         "mlp": Sample("three dense layers with gelu and softmax", blocks.mlp),
-        "attention": Sample("one attention head; its transpose stays on the host", blocks.attention),
+        "attention": Sample("one attention head: two products, a transpose and a softmax", blocks.attention),
         "resnet18_stem": Sample("the first layers of ResNet-18, at 3x224x224", blocks.resnet18_stem),
         "quantized_matmul": Sample("quantize, int8 matmul into int32, dequantize", quantized.quantized_matmul),
         "quantized_conv": Sample("dequantize, conv, relu, quantize, as ONNX writes it", quantized.quantized_conv),

@@ -121,10 +121,7 @@ def mlp(batch: int = 5, widths: tuple[int, ...] = (64, 100, 50, 10)) -> Any:
 
 
 def attention(tokens: int = 24, width: int = 40) -> Any:
-    """One attention head, ``softmax(q @ k.T / sqrt(D)) @ v`` of q, k, v (T, D) (Vaswani et al., 2017).
-
-    The transpose has no NPU pattern and stays on the host.
-    """
+    """One attention head, ``softmax(q @ k.T / sqrt(D)) @ v`` of q, k, v (T, D) (Vaswani et al., 2017)."""
     q, k, v = (tensor(name, (tokens, width)) for name in "qkv")
 
     def body(emit: Emit) -> Any:

@@ -24,8 +24,8 @@ def digits_model(batch: int = 1, bind: bool = True) -> Any:
             after ``image``, in the order of ``load_digits_parameters()``.
 
     Returns:
-        a ``tvm.ir.IRModule``. The reshape between the convolutions and the dense layer has no NPU pattern and runs on
-        the host.
+        a ``tvm.ir.IRModule``. The reshape between the convolutions and the dense layer moves nothing: to the planner it
+        is another way to read the same memory.
     """
     weights = load_digits_parameters()
     image = tensor("image", (batch, 8, 8, 1))

@@ -38,7 +38,7 @@ def quantize_by(scale: float = 0.0) -> Any:
 
 
 def host_loop() -> Any:
-    """``conv + exp(conv)``: the host's exp stands between the conv and the add, so the two cannot be one composite."""
+    """``conv + sin(conv)``: the host's sin stands between the conv and the add, so the two cannot be one composite."""
     x, w = tensor("x", (1, 8, 12, 12)), tensor("w", (8, 8, 3, 3))
 
     def body(emit: Emit) -> Any:

@@ -41,7 +41,7 @@ def digits_int8_model(batch: int = 1) -> Any:
 
     Returns:
         a ``tvm.ir.IRModule``. Where the machine has no float32, the first quantize, the last dequantize and the softmax
-        are the host's; so is the reshape, on every machine.
+        are the host's.
     """
     layers = _folded_layers()
     scales = _calibrated(layers)

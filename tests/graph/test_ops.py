@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from npu_kit.errors import GraphError, NpuKitError, UnsupportedError
 from npu_kit.graph.attributes import MAX_INT, AttrDef
-from npu_kit.graph.definition import ENGINES
 from npu_kit.graph.ir import DTYPE_BYTES, TensorType
 from npu_kit.graph.ops import FAMILIES, OPS, family_of, find_op, normalise_attrs
 from npu_kit.graph.shapes import in_layout, integer_range, permutation, window_count, window_extent
+from npu_kit.hw.spec import ENGINE_NAMES
 
 
 def tensor(*shape: int, dtype: str = "float32") -> TensorType:
@@ -38,7 +38,8 @@ def macs(name: str, *types: TensorType, out_dtype: str | None = None, **attrs: A
 def test_every_operation_is_consistent() -> None:
     for name, op in OPS.items():
         assert op.name == name
-        assert op.family in FAMILIES and op.engine in ENGINES and op.summary and op.formula
+        assert op.family in FAMILIES and op.engine in ENGINE_NAMES and op.summary and op.formula
+        assert op.other_engine in {*ENGINE_NAMES, ""} - {op.engine}
         assert family_of(name) == op.family
         assert op.arity == len(op.inputs) >= 1
         assert (op.count is not None) == (op.family == "contraction"), "only contractions have MACs"
@@ -325,6 +326,8 @@ I8, U8, F16, I32 = "int8", "uint8", "float16", "int32"
         ("quantize", [tensor(2, 3), tensor(1, 3), tensor(dtype=I8)], {}, "int8", "scale"),
         ("quantize", [tensor(2, 3, dtype=I32), tensor(), tensor(dtype=I8)], {}, "int8", "x needs one of float16"),
         ("dequantize", [tensor(2, 3, dtype=I8), tensor(), tensor(dtype=I8)], {}, "int8", "needs one of float16"),
+        ("reshape", [tensor(2, 6)], {"newshape": (3, 5)}, None, r"shape \(3, 5\) has 15 elements and the data 12"),
+        ("adaptive_avg_pool2d", [tensor(1, 2, 4, 4)], {"output_size": (2, 2, 2)}, None, "at most 2 numbers and has 3"),
     ],
 )
 def test_refused_types(
@@ -352,6 +355,42 @@ def test_just_inside(
     name: str, types: list[TensorType], attrs: dict[str, Any], out_dtype: str | None, expected: TensorType
 ) -> None:
     assert infer(name, *types, out_dtype=out_dtype, **attrs) == expected
+
+
+def any_attribute(definition: AttrDef) -> st.SearchStrategy[Any]:
+    """A value that ``definition.check`` lets through, whether or not it suits a tensor."""
+    numbers = st.integers(definition.minimum or 0, 7)
+    if definition.kind in ("ints", "padding"):
+        return st.tuples(*[numbers] * definition.length)
+    if definition.kind in ("axes", "order"):
+        return st.lists(st.integers(0, 5), max_size=4, unique=True).map(tuple)
+    return {
+        "int": numbers,
+        "axis": numbers,
+        "sizes": st.lists(numbers, max_size=5).map(tuple),
+        "float": st.sampled_from([0.0, 0.5, -1.0, 300.0, 1e30]),
+        "bool": st.booleans(),
+        "str": st.sampled_from(definition.choices or ("",)),
+    }[definition.kind]
+
+
+@pytest.mark.parametrize("name", OPS)
+@given(data=st.data())
+@settings(deadline=None, max_examples=60)
+def test_a_rule_gives_a_type_or_refuses_whatever_attributes_a_file_may_hold(name: str, data: st.DataObject) -> None:
+    op = OPS[name]
+    attrs = {key: data.draw(any_attribute(definition)) for key, definition in op.attributes.items()}
+    assert not any(definition.check(attrs[key]) for key, definition in op.attributes.items())
+    shapes = st.lists(st.sampled_from([0, 1, 2, 3, 4, 6]), max_size=5).map(tuple)
+    shape, dtype = data.draw(shapes), data.draw(st.sampled_from(next(iter(op.inputs.values()))))
+    types = []
+    for dtypes in op.inputs.values():
+        types.append(TensorType(data.draw(st.just(shape) | shapes), dtype if dtype in dtypes else dtypes[0]))
+    try:
+        out = op.infer(types, attrs, data.draw(st.sampled_from([None, dtype, "int8"])))
+    except NpuKitError:
+        return
+    assert all(size >= 0 for size in out.shape) and out.dtype in DTYPE_BYTES
 
 
 # --- against Relax's own inference -----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Metrics: identities that must hold between them, and two layers by hand."""
+"""Metrics: identities that must hold between them, and three layers by hand."""
 
 from __future__ import annotations
 
@@ -84,11 +84,27 @@ def test_time_and_energy_follow_from_the_counters(machine: str, mode: str, dtype
     for (source, target), nbytes in counted.nbytes.items():
         expected[source] += nbytes * spec.tier(source).energy_pj_per_byte
         expected[target] += nbytes * spec.tier(target).energy_pj_per_byte
+    # Each sum that leaves the array is added to the one in the accumulator, which is read and written.
+    assert counted.sum_bytes == metrics.sum_bytes > 0
+    expected["L0"] += 2 * counted.sum_bytes * spec.tier("L0").energy_pj_per_byte
     expected = {tier: pj for tier, pj in expected.items() if pj} | {"MACs": counted.macs * spec.mac_energy_pj[dtype]}
     assert metrics.energy_pj == pytest.approx(expected)
     assert metrics.total_energy_pj == pytest.approx(sum(expected.values()))
     clock = next(one for one in spec.power_modes if one.name == mode).clock_mhz
     assert metrics.microseconds == pytest.approx(metrics.cycles / clock)
+
+
+def test_a_dataflow_pays_for_the_sums_that_leave_the_array() -> None:
+    """288 products are one sum where outputs stay, and one for each of the 18 folds of 16 rows where weights do."""
+    graph = matmul_chain(m=32, k=288, n=32)
+    outputs, weights = (
+        total_metrics(make_plan(graph, SPEC, dataflow=dataflow))
+        for dataflow in ("output_stationary", "weight_stationary")
+    )
+    assert (outputs.sum_bytes, weights.sum_bytes) == (4 * 32 * 32, 18 * 4 * 32 * 32)
+    for metrics in (outputs, weights):
+        moved = sum(nbytes for boundary, nbytes in metrics.nbytes.items() if "L0" in boundary)
+        assert metrics.energy_pj["L0"] == pytest.approx(1.25 * (moved + 2 * metrics.sum_bytes))
 
 
 @pytest.mark.parametrize("machine", preset_names())

@@ -17,12 +17,11 @@ from npu_kit.errors import RenderError
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.forecast import forecast
-from npu_kit.plan.geometry import problem_of
+from npu_kit.plan.geometry import chunk_count, output_axes, problem_of, tile_count
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.planner import make_plan
 from npu_kit.plan.program import instructions
-from npu_kit.render import chunk_count, tile_count, tiles
-from npu_kit.render.tile.axes import output_axes
+from npu_kit.render import tiles
 from npu_kit.render.tile.grid import MAX_SIDE, sample
 from npu_kit.render.tile.scene import tile_scene
 from npu_kit.trace.events import KINDS

@@ -14,6 +14,8 @@ tvm = pytest.importorskip("tvm")
 zoo = pytest.importorskip("npu_kit.zoo")
 relax = tvm.relax
 
+from npu_kit.byoc.partition import partition  # noqa: E402
+
 SMALL: dict[str, dict[str, Any]] = {"conv_relu_pool": {"size": 30, "filters": 10}, "resnet18_stem": {"size": 40}}
 
 
@@ -70,6 +72,21 @@ def test_every_variable_has_a_name_of_its_own(name: str) -> None:
     assert len(set(names)) == len(names)
     assert names[-1] == "output"
     assert not [n for n in names if n.startswith(("lv", "gv"))]
+
+
+# What the docstrings say of the models that do not go to the NPU as a whole; of the others nothing stays behind.
+ON_HOST = {"sin_between": ["relax.sin"], "float64_matmul": ["relax.matmul", "relax.nn.relu"]}
+
+
+@pytest.mark.parametrize("name", zoo.MODELS)
+def test_what_stays_on_the_host_is_what_the_docstring_says(name: str) -> None:
+    report = partition(zoo.build(name, **SMALL.get(name, {})), bind_constants=True).report
+    assert [call.op for call in report.on_host] == ON_HOST.get(name, [])
+
+
+def test_on_a_machine_of_integers_the_ends_of_the_quantized_digits_are_the_hosts() -> None:
+    report = partition(zoo.build("digits_int8"), "ethos_u65_like", bind_constants=True).report
+    assert [call.op for call in report.on_host] == ["relax.quantize", "relax.dequantize", "relax.nn.softmax"]
 
 
 def test_the_default_shapes_are_those_of_the_summaries() -> None:

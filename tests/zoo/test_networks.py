@@ -1,4 +1,4 @@
-"""ResNet-18 and MobileNet-V2 of the zoo: the published sizes, and nothing but the reshape on the host."""
+"""ResNet-18 and MobileNet-V2 of the zoo: the published sizes, and nothing on the host."""
 
 from __future__ import annotations
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npu_kit.plan.geometry import problem_of
+from npu_kit.plan.geometry import chunk_count, output_axes, problem_of, tile_count
 from npu_kit.plan.ir import Plan, Step
-from npu_kit.render import chunk_count, tile_count
 from npu_kit.render.format import format_count, format_cycles, number_of
 from npu_kit.render.names import node_names
-from npu_kit.render.tile.axes import letters_of, output_axes
+from npu_kit.render.tile.letters import letters_of
 from npu_kit.trace.events import CAUSES, ENGINES, KINDS, TIERS, Events
 
 

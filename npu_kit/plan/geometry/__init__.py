@@ -12,6 +12,7 @@ from npu_kit.plan.geometry.elementwise import Aligned, Elementwise, aligned_oper
 from npu_kit.plan.geometry.movement import Movement, movement_of
 from npu_kit.plan.geometry.reduction import Reduction, reduction_of
 from npu_kit.plan.geometry.rows import Rows, rows_of
+from npu_kit.plan.geometry.tiles import chunk_axes, chunk_count, output_axes, tile_count, tile_indices, tile_sizes
 from npu_kit.plan.geometry.window import Window, is_depthwise, window_of
 
 Problem = Contraction | Window | Elementwise | Movement | Reduction | Rows
@@ -28,9 +29,15 @@ __all__ = [
     "TileLayout",
     "Window",
     "aligned_operand",
+    "chunk_axes",
+    "chunk_count",
     "is_depthwise",
+    "output_axes",
     "problem_of",
     "spans_of",
+    "tile_count",
+    "tile_indices",
+    "tile_sizes",
 ]
 
 

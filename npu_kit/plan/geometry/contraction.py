@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from npu_kit.graph.ir import Graph, TensorType
 from npu_kit.plan.geometry.base import Box, Spans, TileLayout, batch_index, whole
-from npu_kit.plan.geometry.sliding import Sliding
+from npu_kit.plan.geometry.sliding import Sliding, sliding_of
 from npu_kit.plan.ir import Axis
 
 
@@ -171,19 +171,10 @@ def _convolution(name: str, attrs: dict[str, Any], x: TensorType, w: TensorType,
     out_size = dict(zip(x_axes, out.shape, strict=True))
     groups = attrs["groups"]
     spatial = 1 if name == "conv1d" else 2
-    sliding = []
-    for i, letter in enumerate("HW"[2 - spatial :]):
-        sliding.append(
-            Sliding(
-                size=x_size[letter],
-                out=out_size[letter],
-                kernel=w_size[letter],
-                stride=attrs["strides"][i],
-                dilation=attrs["dilation"][i],
-                before=attrs["padding"][i],
-                after=attrs["padding"][spatial + i],
-            )
-        )
+    sliding = [
+        sliding_of(attrs, i, x_size[letter], out_size[letter], w_size[letter])
+        for i, letter in enumerate("HW"[2 - spatial :])
+    ]
     rows = Sliding(1, 1) if spatial == 1 else sliding[0]
     return Contraction(
         operation=name,

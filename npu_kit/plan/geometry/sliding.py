@@ -6,7 +6,9 @@ transposed convolution it is that in the input with zeros between its elements, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Sliding:
         not move the pixels it skips.
         """
         return (1, 1) if kernel_tile == 1 else (self.stride, self.dilation)
+
+    def reach(self, out_span: tuple[int, int]) -> tuple[int, int]:
+        """From the first input position that the outputs use to behind the last: in one piece, padding included."""
+        last = (out_span[1] - 1) * self.stride + (self.kernel - 1) * self.dilation
+        return out_span[0] * self.stride - self.before, last + 1 - self.before
 
     def halo(self, tile: int, kernel_tile: int) -> int:
         """Length of the box that ``tile`` outputs and ``kernel_tile`` kernel positions need."""
@@ -65,3 +72,10 @@ class Sliding:
         low, high = (-self.before, self.size + self.after) if include_padding else (0, self.size)
         firsts = (position * self.stride - self.before for position in range(self.out))
         return [sum(low <= first + k * self.dilation < high for k in range(self.kernel)) for first in firsts]
+
+
+def sliding_of(attrs: Mapping[str, Any], place: int, size: int, out: int, kernel: int) -> Sliding:
+    """The spatial axis at ``place`` in the strides, dilation and padding of a convolution or a pool."""
+    strides, dilation, padding = attrs["strides"], attrs["dilation"], attrs["padding"]
+    after = padding[len(strides) + place]
+    return Sliding(size, out, kernel, strides[place], dilation[place], padding[place], after)

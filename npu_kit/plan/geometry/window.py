@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from npu_kit.graph.ir import Graph, TensorType
 from npu_kit.plan.geometry.base import Box, Spans, TileLayout, whole
-from npu_kit.plan.geometry.sliding import Sliding
+from npu_kit.plan.geometry.sliding import Sliding, sliding_of
 from npu_kit.plan.ir import Axis
 
 AXES = ("batch", "y", "x", "c", "kh", "kw")
@@ -125,17 +125,6 @@ def window_of(graph: Graph, node_id: int) -> Window:
             attrs |= even_windows(x.shape, out.shape, x_axes)
         kernel = tuple(attrs["pool_size"])
     size, out_size = dict(zip(x_axes, x.shape, strict=True)), dict(zip(x_axes, out.shape, strict=True))
-    rows, columns = (
-        Sliding(
-            size=size[letter],
-            out=out_size[letter],
-            kernel=kernel[i],
-            stride=attrs["strides"][i],
-            dilation=attrs["dilation"][i],
-            before=attrs["padding"][i],
-            after=attrs["padding"][2 + i],
-        )
-        for i, letter in enumerate("HW")
-    )
+    rows, columns = (sliding_of(attrs, i, size[letter], out_size[letter], kernel[i]) for i, letter in enumerate("HW"))
     include = bool(attrs.get("count_include_pad", False))
     return Window(node.name, x, w, out, rows, columns, x_axes, w_axes, include)

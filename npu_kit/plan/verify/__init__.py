@@ -16,11 +16,11 @@ from npu_kit.plan.geometry import problem_of, spans_of
 from npu_kit.plan.ir import Plan
 from npu_kit.plan.program import instructions
 from npu_kit.plan.steps import label
-from npu_kit.plan.verify import memory, order, tiles, work
+from npu_kit.plan.verify import memory, order, slots, tiles, work
 
 Rule = Callable[[Plan], Iterator[str]]
 
-RULES: tuple[Rule, ...] = (*work.RULES, *tiles.RULES, *memory.RULES, *order.RULES)
+RULES: tuple[Rule, ...] = (*work.RULES, *tiles.RULES, *slots.RULES, *memory.RULES, *order.RULES)
 SHOWN = 3  # violations in one message
 
 

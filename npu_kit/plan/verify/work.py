@@ -13,7 +13,7 @@ from npu_kit.plan.steps import engine_of, is_copied, label
 from npu_kit.plan.storage import JOIN, VIEW
 
 # Engine of each operation, written down once more; of one that is not here the planner's table is believed.
-ENGINES = {
+_ENGINE_OF = {
     "matmul": "matrix",
     "conv1d": "conv",
     "conv2d": "conv",
@@ -105,7 +105,7 @@ def _engine(graph: Graph, node: int) -> str:
     if is_depthwise(graph, node):
         return "vector"  # lane by lane
     name = graph.nodes[node].name
-    return ENGINES[name] if name in ENGINES else engine_of(graph, node, problem_of(graph, node))
+    return _ENGINE_OF[name] if name in _ENGINE_OF else engine_of(graph, node, problem_of(graph, node))
 
 
 def _operands_are_those_of_the_operation(plan: Plan) -> Iterator[str]:

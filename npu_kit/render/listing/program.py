@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from npu_kit.plan.folding import FoldedItem, FoldedLine, Repeat, fold_step, instruction_count
+from npu_kit.plan.forecast import step_bounds
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.listing import list_program
 from npu_kit.render.format import format_count
@@ -131,10 +132,9 @@ class _Timeline:
             (step, KINDS[kind], listing.names[what], node): int(rows["start"][first])
             for (step, kind, what, node), first in zip(keys.tolist(), firsts, strict=True)
         }
-        ends = rows["start"] + rows["cycles"]
-        self.cycles = int(ends.max(initial=0))
-        until = [int(ends[rows["step"] < index].max(initial=0)) for index in range(len(plan.steps) + 1)]
-        self.begins = [(until[step.index], until[step.index + 1]) for step in shown]
+        bounds = step_bounds(rows, len(plan.steps))
+        self.cycles = bounds[-1]
+        self.begins = [(bounds[step.index], bounds[step.index + 1]) for step in shown]
 
     def start(self, step: int, line: FoldedLine) -> str:
         """The first start of a line; what comes in several passes has it at the first of them."""

@@ -20,6 +20,7 @@ from npu_kit.plan.geometry import (
 )
 from npu_kit.plan.ir import Operand, Plan, Step
 from npu_kit.render.names import operand_roles, tensor_name
+from npu_kit.render.tile.letters import tile_letters
 
 Span = tuple[int, int]  # start and stop
 Pair = tuple[int, int]
@@ -73,14 +74,14 @@ def operand_boxes(
         tile_axes = layouts[operand.name].axes
         shown = _shown(tile_axes, _positions(problem, operand.name, drawn))
         own = _own_spans(problem, step, at) if operand.name == "x" else {}
-        yield _box(plan, operand, operand.name, boxes, tile_axes, shown, _letters(problem, operand.name), own)
+        yield _box(plan, operand, operand.name, boxes, tile_axes, shown, tile_letters(problem, operand.name), own)
     out_box = problem.box("out", step.axes, _spans(step, at))
     for node, position, beside in step.epilogue_reads:
         aligned = aligned_operand(plan.graph, node, position)
         tile_axes = aligned.layout(layouts["out"]).axes
         shown = _shown(tile_axes, _positions(problem, "out", drawn))
         box = aligned.box(layouts["out"], out_box)
-        yield _box(plan, beside, roles[beside.name], [box], tile_axes, shown, _letters(problem, "out"), {})
+        yield _box(plan, beside, roles[beside.name], [box], tile_axes, shown, tile_letters(problem, "out"), {})
 
 
 def _spans(step: Step, at: Place) -> dict[str, Span]:
@@ -101,15 +102,6 @@ def _positions(problem: Problem, operand: str, drawn: Sequence[str]) -> Pair:
         first, second = (int(name[1:]) if name else -1 for name in drawn)
         return first, second
     return 0, 1
-
-
-def _letters(problem: Problem, operand: str) -> str:
-    """A letter per axis of the operand's tile, "" where the tensor's axis number must do."""
-    if isinstance(problem, Contraction) and problem.operation == "matmul":
-        return {"x": " MK", "w": "  KN"}.get(operand, " MN")
-    if isinstance(problem, Contraction):
-        return {"w": "HWIO"}.get(operand, "HWC")
-    return "HWC" if isinstance(problem, Window) else ""
 
 
 def _shown(tile_axes: Sequence[int], wanted: Pair) -> Pair:

@@ -7,12 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npu_kit.errors import RenderError
-from npu_kit.plan.geometry import Movement, Rows, problem_of
+from npu_kit.plan.geometry import (
+    Movement,
+    Rows,
+    chunk_axes,
+    chunk_count,
+    output_axes,
+    problem_of,
+    tile_count,
+    tile_indices,
+)
 from npu_kit.plan.ir import Axis, Plan
-from npu_kit.plan.program import tile_indices
 from npu_kit.render.format import number_of
 from npu_kit.render.names import step_title
-from npu_kit.render.tile.axes import chunk_count, letters_of, output_axes, tile_count
+from npu_kit.render.tile.letters import letters_of
 from npu_kit.render.tile.operands import OperandBox, operand_boxes
 
 _MISSING = Axis("", 1, 1)  # stands for an axis that the output does not have
@@ -61,8 +69,7 @@ def tile_scene(plan: Plan, step_index: int, tile: int = 0, chunk: int | None = N
     """
     _check("step", step_index, len(plan.steps))
     step = plan.steps[step_index]
-    outer = output_axes(step)
-    inner = tuple(axis for axis in step.axes if axis not in outer)
+    outer, inner = output_axes(step), chunk_axes(step)
     _check("tile", tile, tile_count(step))
     chunks = [_named(inner, index) for index in tile_indices(inner)]
     if chunk is not None:
