@@ -144,13 +144,37 @@ def contraction_loads(problem: Contraction, axes: tuple[Axis, ...], name: str, i
 def _sliding_sum(sliding: Sliding, out: Axis, kernel: Axis) -> tuple[int, int]:
     """Sum of the real box lengths over all (output tile, kernel tile) pairs, and the number of boxes with any."""
     total = pieces = 0
-    for i in range(out.count):
-        for k in range(kernel.count):
-            _, target = sliding.box(out.span(i), kernel.span(k), kernel.tile)
-            length = len(range(target.start, target.stop, target.step or 1))
-            total += length
-            pieces += length > 0
+    for k in range(kernel.count):
+
+        def length(i: int, taps: tuple[int, int] = kernel.span(k)) -> int:
+            _, target = sliding.box(out.span(i), taps, kernel.tile)
+            return len(range(target.start, target.stop, target.step or 1))
+
+        for i, count in _unlike_tiles(sliding, out, kernel.span(k), kernel.tile):
+            total += count * length(i)
+            pieces += count * (length(i) > 0)
     return total, pieces
+
+
+def _unlike_tiles(sliding: Sliding, out: Axis, taps: tuple[int, int], kernel_tile: int) -> Iterator[tuple[int, int]]:
+    """Output tiles that stand for all whose boxes hold data, and how many have a box of that length.
+
+    There may be millions: those at the ends come one by one, and those inside once for each place between two elements
+    that a box can begin at, of which there are several in a transposed convolution only.
+    """
+    stride, first = out.tile * sliding.stride, taps[0] * sliding.dilation - sliding.before  # of boxes; of the first box
+    last = first + (out.tile - 1) * sliding.stride  # position of the first box
+    if kernel_tile > 1:
+        last += (taps[1] - taps[0] - 1) * sliding.dilation
+    end = (sliding.size - 1) * sliding.upsample if sliding.size else -1  # last position that has data
+    low, high = max(0, -(last // stride)), min(out.count, (end - first) // stride + 1)
+    start = max(low, -(first // stride))
+    stop = max(start, min(high, out.extent // out.tile, (end - last) // stride + 1))
+    for i in (*range(low, min(start, high)), *range(stop, high)):
+        yield i, 1
+    period = sliding.upsample // math.gcd(sliding.upsample, stride)
+    for i in range(start, min(stop, start + period)):
+        yield i, len(range(i, stop, period))
 
 
 def _window_loads(problem: Window, axis: dict[str, Axis], name: str) -> Loads:

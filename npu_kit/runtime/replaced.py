@@ -28,6 +28,8 @@ def call_replaced(
             names the function and its line. What else it raises arrives as it was raised, with a note of the line.
     """
     what = f"your function for {name} ({function_line(function)})"
+    if not callable(function):
+        raise ExecutionError(f"what stands for {name}", f"it is {type(function).__name__}, and no function")
     shape = np.broadcast_shapes(*(array.shape for array in inputs))
     try:
         found = function(attrs, out_dtype, None, *map(_sealed, inputs))
@@ -41,14 +43,17 @@ def call_replaced(
     except Exception as error:
         _note(error)
         raise
-    if not isinstance(found, np.ndarray | np.generic):
+    if not isinstance(found, np.ndarray | np.generic) or isinstance(found, np.ma.MaskedArray):
         raise ExecutionError(what, f"it returned {type(found).__name__} and not an array", "return at its end.")
-    if found.shape != shape:
-        raise ExecutionError(what, f"it returned the shape {found.shape} and the operands give {shape}")
-    if found.dtype.kind not in "biuf":
-        raise ExecutionError(what, f"it returned {found.dtype} and {out_dtype} is needed")
+    value = np.asarray(found)  # of a subclass, what it holds: it may say another shape
+    if value.shape != shape:
+        raise ExecutionError(what, f"it returned the shape {value.shape} and the operands give {shape}")
+    if value.dtype.kind not in "biuf":
+        raise ExecutionError(what, f"it returned {value.dtype} and {out_dtype} is needed")
     with np.errstate(all="ignore"):
-        copy: Array = np.array(found, out_dtype)
+        copy: Array = np.array(value, out_dtype)
+    if value.dtype.kind == "f" and copy.dtype.kind != "f" and not np.array_equal(copy, value):
+        raise ExecutionError(what, f"it returned {value.dtype} values that {out_dtype} does not hold", "np.rint.")
     return copy
 
 

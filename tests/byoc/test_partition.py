@@ -557,6 +557,47 @@ def test_error_in_a_check_comes_out_as_it_was_raised(error):
     assert frames_of(caught.value)[-1] == "check_that_fails"
 
 
+class Wordless(Exception):
+    def __str__(self):
+        raise Mistake("in __str__")
+
+
+@pytest.mark.parametrize("error", [Wordless(), Mistake("half of a pair: \ud800")])
+def test_an_error_whose_text_cannot_be_had_comes_out_too(error):
+    # TVM asks for the text of an exception, and ends the process where it gets none.
+    def fails(context):
+        raise error
+
+    relu = is_op("relax.nn.relu")(wildcard())
+    for functions in ((fails, None), (lambda context: True, fails)):
+        with pytest.raises(type(error)) as caught:
+            partition(Forward, patterns=[("example_npu.relu", relu, {}, *functions)])
+        assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ([], r"it returned list, and True or False is needed. Try: accept\(reasons\)"),
+        ([Refusal("attribute", "a", "b", "c")], "it returned list"),
+        (None, "it returned NoneType, and True or False is needed. Try: return"),
+        ("no", "it returned str"),
+        (np.zeros(2), "it returned ndarray"),
+    ],
+)
+def test_a_check_answers_with_a_truth_value(answer, told):
+    # A list of reasons is true where it refuses.
+    pattern = ("example_npu.relu", is_op("relax.nn.relu")(wildcard()), {}, lambda context: answer)
+    with pytest.raises(PartitionError, match=f"the check of example_npu.relu: {told}"):
+        partition(Forward, patterns=[pattern])
+
+
+@pytest.mark.parametrize("answer", [True, False, np.True_, np.False_, 1, 0])
+def test_a_truth_value_of_any_kind_is_one(answer):
+    pattern = ("example_npu.relu", is_op("relax.nn.relu")(wildcard()), {}, lambda context: answer)
+    assert len(partition(Forward, patterns=[pattern]).report.on_npu) == bool(answer)
+
+
 def test_error_in_the_check_of_a_pattern_object_keeps_its_words_and_place():
     """A FusionPattern holds its check as a function of TVM's, which knows few classes of errors."""
 

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+import tvm
 from small_models import module_of
 from tvm import relax
 
@@ -37,6 +38,29 @@ def complex_numbers(attrs, dtype, out, x):
     return x.astype(complex)
 
 
+def masked(attrs, dtype, out, x):
+    return np.ma.masked_array(x, x < 0)
+
+
+class Liar(np.ndarray):
+    """Says another shape than it has."""
+
+    shape = (2, 4)
+
+
+def lying(attrs, dtype, out, x):
+    return np.ones((1, 1), dtype).view(Liar)
+
+
+class Wordless(Exception):
+    def __str__(self):
+        raise Wordless
+
+
+def wordless(attrs, dtype, out, x):
+    raise Wordless
+
+
 def misspelt(attrs, dtype, out, x):
     return x.maxmum(0)
 
@@ -64,6 +88,8 @@ def run(request, monkeypatch):
         (into_its_input, r"it writes an input, at into_its_input, line \d+ of test_replaced.py: x\[x < 0\] = 0"),
         (endless, "it calls itself without end"),
         (complex_numbers, "it returned complex128 and float32 is needed"),
+        (masked, "it returned MaskedArray and not an array"),
+        (lying, r"it returned the shape \(1, 1\) and the operands give \(2, 4\)"),
     ],
 )
 def test_what_it_does_wrong_is_told_with_its_line(run, function, told):
@@ -81,3 +107,31 @@ def test_what_it_raises_arrives_with_its_line(run):
     notes = "; ".join(caught.value.__notes__)
     assert re.search(r"at misspelt, line \d+ of test_replaced.py: return x.maxmum\(0\)", notes)
     assert "in step 0, relu" in notes
+
+
+@pytest.mark.parametrize("values", [[0.5, 1, 2, 3], [np.nan, 1, 2, 3], [300.0, 1, 2, 3], [-1.0, 1, 2, 3]])
+def test_floats_that_an_integer_tensor_cannot_hold_are_told(values, monkeypatch):
+    x = np.array([1, 2, 3, 4], "uint8")
+    compiled = npu_kit.compile(module_of(relax.op.add, x, x))
+    for found in (values, [1.0, 255.0, 0.0, 4.0]):
+        monkeypatch.setitem(arithmetic._FUNCTIONS, "add", lambda attrs, dtype, out, a, b, found=found: np.array(found))
+        if found is not values:
+            np.testing.assert_array_equal(compiled.run(x, x), [1, 255, 0, 4])
+            continue
+        with pytest.raises(ExecutionError, match="it returned float64 values that uint8 does not hold"):
+            compiled.run(x, x)
+
+
+def test_what_is_no_function_is_told(run):
+    with pytest.raises(ExecutionError, match="what stands for relu: it is NoneType"):
+        run(None)
+
+
+def test_an_error_without_words_does_not_end_the_process_of_a_plain_machine(monkeypatch):
+    model = npu_kit.compile(module_of(relax.op.nn.relu, X))
+    machine = relax.VirtualMachine(model.executable.mod, tvm.cpu())
+    monkeypatch.setitem(arithmetic._FUNCTIONS, "relu", wordless)
+    with pytest.raises(RuntimeError, match="its __str__ raises Wordless.*at wordless, line"):
+        machine["main"](tvm.runtime.tensor(X))
+    with pytest.raises(Wordless):
+        model.run(X)

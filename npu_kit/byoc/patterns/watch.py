@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from tvm.relax.transform import FusionPattern
 
 from npu_kit.byoc.model.calls import span_label
@@ -58,13 +59,14 @@ def _watch(item: Any, index: int, recorder: Recorder) -> FusionPattern:
             refusals = check_cycle(context)
             if not refusals:
                 with collect_refusals() as refusals:
-                    if check is None or check(context):
+                    if check is None or _answer(name, check(context)):
                         accepted[:] = [span]
                         return True
         except BaseException as error:
-            # TVM turns whatever a check raises into a bare RuntimeError; partition() raises the original.
+            # TVM turns whatever a check raises into a bare RuntimeError; partition() raises the original. TVM itself
+            # gets plain words: it ends the process where the text of an exception cannot be had.
             recorder.error = error
-            raise
+            raise RuntimeError(f"the check of {name} raised an error") from error
         for refusal in refusals or [SAID_NO]:
             recorder.refusals.setdefault(span, {})[name, refusal] = None
         return False
@@ -74,10 +76,20 @@ def _watch(item: Any, index: int, recorder: Recorder) -> FusionPattern:
             given = dict(getter(annotated)) if getter is not None else {}
         except BaseException as error:
             recorder.error = error
-            raise
+            raise RuntimeError(f"the attribute getter of {name} raised an error") from error
         return {**given, ROOT_ATTRIBUTE: accepted[0]}
 
     return FusionPattern(name, pattern, labels, watched_check, watched_getter)
+
+
+def _answer(name: str, answer: object) -> bool:
+    """What a check said. A list of reasons is true where it refuses, so nothing but a truth value is believed."""
+    if isinstance(answer, bool | int | np.bool_):
+        return bool(answer)
+    hint = "return at its end." if answer is None else "accept(reasons), of a list of Refusal."
+    raise PartitionError(
+        f"the check of {name:.80}", f"it returned {type(answer).__name__}, and True or False is needed", hint
+    )
 
 
 def _parts(item: Any, index: int) -> tuple[str, Any, Any, Callable[[Any], bool] | None, Any]:

@@ -40,8 +40,7 @@ def guarded(callback: Callable[..., Result]) -> Callable[..., Result]:
         except BaseException as error:  # KeyboardInterrupt too: TVM would make it a RuntimeError without a message
             if _waiting.slots:
                 _waiting.slots[-1].append(error)
-            kind = type(error) if type(error) in _KEPT_BY_TVM else RuntimeError
-            raise kind(describe(error)).with_traceback(error.__traceback__) from error
+            raise survivable(error).with_traceback(error.__traceback__) from error
 
     return call
 
@@ -70,7 +69,20 @@ def _is_lost_interrupt(raised: BaseException) -> bool:
     return type(raised) is RuntimeError and not str(raised) and threading.current_thread() is threading.main_thread()
 
 
+def survivable(error: BaseException) -> Exception:
+    """What to raise to TVM in the place of ``error``: it ends the process where the text of an exception cannot be had.
+
+    That is the case where ``__str__`` of a class of one's own raises, and where the text holds half of a surrogate pair.
+    """
+    kind = type(error) if type(error) in _KEPT_BY_TVM else RuntimeError
+    return kind(describe(error).encode("utf-8", "backslashreplace").decode())
+
+
 def describe(error: BaseException) -> str:
     """The class of ``error``, its message, and the notes on it, such as the node that failed."""
+    try:
+        message = str(error)
+    except Exception as failure:
+        message = f"(its __str__ raises {type(failure).__name__})"
     notes: list[str] = getattr(error, "__notes__", [])
-    return "; ".join([f"{type(error).__name__}: {error}".rstrip(": "), *notes])
+    return "; ".join([f"{type(error).__name__}: {message}".rstrip(": "), *notes])
