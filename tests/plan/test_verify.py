@@ -369,6 +369,15 @@ def test_tiles_that_overlap_are_found(build: Callable[[], Plan], monkeypatch: py
         verify_coverage(plan)
 
 
+def test_a_proof_that_would_take_minutes_is_refused_at_once() -> None:
+    b = GraphBuilder()
+    graph = b.graph(b.op("softmax", b.input((1, 1 << 26))))
+    with pytest.raises(
+        PlanError, match=r"softmax.*: it has 2,097,152 tiles along k, and at most 1,048,576 are planned"
+    ):
+        make_plan(graph, SPEC)
+
+
 def test_coverage_finds_an_element_that_is_never_stored() -> None:
     with pytest.raises(PlanError, match=r"step 0, conv2d.*stored never or more than once"):
         verify_coverage(axis("y", extent=8)(convolution_and_pool()))

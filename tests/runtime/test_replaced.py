@@ -131,7 +131,7 @@ def test_an_error_without_words_does_not_end_the_process_of_a_plain_machine(monk
     model = npu_kit.compile(module_of(relax.op.nn.relu, X))
     machine = relax.VirtualMachine(model.executable.mod, tvm.cpu())
     monkeypatch.setitem(arithmetic._FUNCTIONS, "relu", wordless)
-    with pytest.raises(RuntimeError, match="its __str__ raises Wordless.*at wordless, line"):
+    with pytest.raises(RuntimeError, match=r"its __str__ raises Wordless.*at wordless, line"):
         machine["main"](tvm.runtime.tensor(X))
     with pytest.raises(Wordless):
         model.run(X)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-_KEPT_BY_TVM = (KeyError, ValueError, MemoryError)
+_KEPT_BY_TVM: tuple[type[Exception], ...] = (KeyError, ValueError, MemoryError)
 
 
 class _Waiting(threading.local):
@@ -72,9 +72,9 @@ def _is_lost_interrupt(raised: BaseException) -> bool:
 def survivable(error: BaseException) -> Exception:
     """What to raise to TVM in the place of ``error``: it ends the process where the text of an exception cannot be had.
 
-    That is the case where ``__str__`` of a class of one's own raises, and where the text holds half of a surrogate pair.
+    That is so where ``__str__`` of a class of one's own raises, and where the text holds half of a surrogate pair.
     """
-    kind = type(error) if type(error) in _KEPT_BY_TVM else RuntimeError
+    kind = next((kind for kind in _KEPT_BY_TVM if type(error) is kind), RuntimeError)
     return kind(describe(error).encode("utf-8", "backslashreplace").decode())
 
 

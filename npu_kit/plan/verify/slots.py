@@ -1,4 +1,4 @@
-"""Rules on slots: each tile finds room in one, in the tier and parts that the program takes; what is kept stays there."""
+"""Rules on slots: each tile finds room in one, in the tier and parts that the program takes, and stays if kept."""
 
 from __future__ import annotations
 

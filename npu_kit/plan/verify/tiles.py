@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
+from npu_kit.errors import PlanError
 from npu_kit.graph.ops import OPS
 from npu_kit.plan import tiling
 from npu_kit.plan.geometry import (
@@ -22,6 +21,8 @@ from npu_kit.plan.geometry import (
 )
 from npu_kit.plan.ir import Axis, Plan
 from npu_kit.plan.steps import label
+
+MOST_PIECES = 1 << 20  # along one axis of a result: the proof looks at each of them, for ten microseconds
 
 _CHUNK = ("c", "kh", "kw")
 # The loops of each dataflow that a program exists for, outermost first, and the operand that they keep near.
@@ -89,12 +90,17 @@ def _tiles_cover_the_output_once(plan: Plan) -> Iterator[str]:
     """Along each axis of the tensor the tiles' pieces follow each other without a gap: a box is a product of pieces."""
     for step in plan.steps:
         shape = plan.graph.type_of(step.output).shape
-        if math.prod(shape) and not all(_coverage(problem_of(plan.graph, step.nodes[0]), step.axes, shape)):
-            yield f"the tiles of {label(plan.graph, step.nodes)} leave elements out or store them twice"
+        name = label(plan.graph, step.nodes)
+        if math.prod(shape) and not all(_coverage(problem_of(plan.graph, step.nodes[0]), step.axes, shape, name)):
+            yield f"the tiles of {name} leave elements out or store them twice"
 
 
-def _coverage(problem: Problem, axes: tuple[Axis, ...], shape: tuple[int, ...]) -> Iterator[bool]:
-    """For each set of tensor axes that share loops, whether the loops' pieces cover it once."""
+def _coverage(problem: Problem, axes: tuple[Axis, ...], shape: tuple[int, ...], name: str) -> Iterator[bool]:
+    """For each set of tensor axes that share loops, whether the loops' pieces cover it once.
+
+    Raises:
+        PlanError: the pieces of one set are more than ``MOST_PIECES``.
+    """
     outer = [axis for axis in axes if axis.name not in problem.reduction]
     first = {axis.name: axis.span(0) for axis in axes}
 
@@ -113,11 +119,32 @@ def _coverage(problem: Problem, axes: tuple[Axis, ...], shape: tuple[int, ...]) 
     yield all((origin[dim].start, origin[dim].stop) == (0, shape[dim]) for dim in still)
     for loops, shared in groups:
         dims, ordered = sorted(shared), tuple(axis for axis in outer if axis in loops)
-        stored = np.zeros([shape[dim] for dim in dims], np.int32)
-        for at in itertools.product(*(range(axis.count) for axis in ordered)):
-            box = piece(ordered, at)
-            stored[tuple(box[dim] for dim in dims)] += 1
-        yield bool((stored == 1).all())
+        count = math.prod(axis.count for axis in ordered)
+        if count > MOST_PIECES:
+            together = " and ".join(axis.name for axis in ordered)
+            why = f"it has {count:,} tiles along {together}, and at most {MOST_PIECES:,} are planned"
+            raise PlanError(name, why, "a larger tile, or a smaller tensor.")
+        boxes = (piece(ordered, at) for at in itertools.product(*(range(axis.count) for axis in ordered)))
+        yield _is_covered([tuple(box[dim] for dim in dims) for box in boxes], [shape[dim] for dim in dims])
+
+
+def _is_covered(boxes: Sequence[tuple[slice, ...]], shape: Sequence[int]) -> bool:
+    """Whether boxes fill a shape once: pieces of one axis, or along several axes single positions of them.
+
+    The boxes are compared, not marked in an array of the shape: that would have the size of the tensor.
+    """
+    if any(one.step not in (None, 1) for box in boxes for one in box):
+        return False
+    if len(shape) == 1:
+        ends = [0, *(box[0].stop for box in sorted(boxes, key=lambda box: int(box[0].start)))]
+        return sorted(box[0].start for box in boxes) == ends[:-1] and ends[-1] == shape[0]
+    places = {tuple(one.start for one in box) for box in boxes}
+    is_inside = all(
+        0 <= one.start < size and one.stop == one.start + 1
+        for box in boxes
+        for one, size in zip(box, shape, strict=True)
+    )
+    return is_inside and len(places) == len(boxes) == math.prod(shape)
 
 
 def _moved(one: tuple[slice, ...], other: tuple[slice, ...]) -> set[int]:
