@@ -56,7 +56,7 @@ class FastPlan:
     def __init__(self, plan: Plan, constants: Sequence[Array] = (), threads: int | None = None) -> None:
         graph = plan.graph
         self.constants = tuple(constants)
-        self._plan, self._owner = plan, homes(graph)
+        self.plan, self._owner = plan, homes(graph)
         self._thread_count = threads_allowed() if threads is None else threads
         self._known = set(map(Entry, graph.constants)) if constants else set[Entry]()
         self._unchanging = self._computed_of(self._known)
@@ -91,7 +91,7 @@ class FastPlan:
             np.copyto(own[entry], tensors[entry])
         tensors.update(own)
         if len(own) < len(self._owner):
-            place_views(self._plan.graph, tensors)
+            place_views(self.plan.graph, tensors)
 
     @contextmanager
     def helper(self) -> Iterator[Executor | None]:
@@ -132,14 +132,14 @@ class FastPlan:
     def collect(self, results: Sequence[Array]) -> None:
         """Copy the results that were computed in arrays of the plan's own."""
         own = self._workspace().tensors
-        for entry, result in zip(self._plan.graph.heads, results, strict=True):
+        for entry, result in zip(self.plan.graph.heads, results, strict=True):
             if entry in self._copied and entry not in self._inputs:
                 np.copyto(result, own[entry])
 
     def counters(self) -> tuple[Counters, ...]:
         """What one run of each step of the plan moves and computes."""
         if self._counters is None:
-            plan, graph = self._plan, self._plan.graph
+            plan, graph = self.plan, self.plan.graph
             cost = CostModel(plan.spec, plan.power_mode)
             self._counters = tuple(count_step(graph, s, problem_of(graph, s.nodes[0]), cost) for s in plan.steps)
         return self._counters
@@ -147,20 +147,20 @@ class FastPlan:
     def _computed_of(self, constants: Set[Entry]) -> set[Entry]:
         """The constants, and what is computed of nothing else: dequantized weights are the same in every run, too."""
         found = set(constants)
-        for step in self._plan.steps:
+        for step in self.plan.steps:
             if all(self._owner[operand.entry] in found for operand in step.reads):
                 found.add(step.output)
         return found
 
     def _touched(self, batch: Sequence[int]) -> set[Entry]:
         """The entries whose memory a batch reads or writes."""
-        steps = [self._plan.steps[index] for index in batch]
+        steps = [self.plan.steps[index] for index in batch]
         entries = (entry for step in steps for entry in (step.output, *(one.entry for one in step.reads)))
         return {self._owner[entry] for entry in entries}
 
     def _is_inner(self, batch: Sequence[int]) -> bool:
         """Whether a batch's arrays are the same in every run, and so is what a binding copies out of them."""
-        step = self._plan.steps[batch[0]]
+        step = self.plan.steps[batch[0]]
         is_packed = step.family in ("contraction", "window")
         weights = {self._owner[operand.entry] for operand in step.operands[1:]} if is_packed else set[Entry]()
         others = {self._owner[operand.entry] for operand in step.reads[1:]}
@@ -172,7 +172,7 @@ class FastPlan:
         self, batch: Sequence[int], tensors: Mapping[Entry, Array], output: Array, scratches: Sequence[Scratch]
     ) -> list[list[Call]]:
         """Each thread's NumPy calls for a batch: as one, or step by step where the arrays do not lie side by side."""
-        first, *others = (self._plan.steps[index] for index in batch)
+        first, *others = (self.plan.steps[index] for index in batch)
         if not others:
             return self._runs[first.index].bind(tensors, output, scratches)
         together = {first.output: stack([tensors[step.output] for step in (first, *others)])}
@@ -183,7 +183,7 @@ class FastPlan:
             return self._runs[first.index].bind(ready, ready[first.output], scratches)
         calls: list[Call] = []
         for step in (first, *others):
-            alone = FastStep(self._plan, step, self._unchanging)
+            alone = FastStep(self.plan, step, self._unchanging)
             calls += alone.bind(tensors, tensors[step.output], scratches[:1])[0]
         return [calls]
 
@@ -191,10 +191,10 @@ class FastPlan:
         """This thread's."""
         if not hasattr(self._of_thread, "workspace"):
             tensors = self._tensors()
-            constants = dict(zip(map(Entry, self._plan.graph.constants), self.constants, strict=False))
+            constants = dict(zip(map(Entry, self.plan.graph.constants), self.constants, strict=False))
             if set(self._owner.values()) <= {*tensors, *constants}:
                 tensors |= constants
-                place_views(self._plan.graph, tensors)
+                place_views(self.plan.graph, tensors)
             scratches = [Scratch(self.scratch_bytes) for _ in range(self._thread_count)]
             is_shared = any(run.is_shared for run in self._runs.values())
             self._of_thread.workspace = _Workspace(scratches, is_shared, tensors)
@@ -203,13 +203,13 @@ class FastPlan:
 
     def _tensors(self) -> dict[Entry, Array]:
         """Arrays of the plan's own; those that do not live at the same time share memory."""
-        graph, pool = self._plan.graph, TensorPool()
+        graph, pool = self.plan.graph, TensorPool()
         types = {entry: graph.type_of(entry) for entry in self._copied & self._inputs}
         tensors = {entry: np.empty(kind.shape, kind.dtype) for entry, kind in types.items()}
         taken: dict[int, list[Array]] = {}
         reshaped_entries = reshaped(graph)
         for first, batch in self._batches.items():
-            outputs = dict.fromkeys(self._owner[self._plan.steps[index].output] for index in batch)
+            outputs = dict.fromkeys(self._owner[self.plan.steps[index].output] for index in batch)
             new = [entry for entry in outputs if self._lives.get(entry, (-1, 0))[0] == first and entry not in tensors]
             if new:
                 kind = graph.type_of(new[0])

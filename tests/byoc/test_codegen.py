@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 
 import numpy as np
@@ -239,7 +240,7 @@ def test_a_region_that_does_not_fit_fails_when_it_is_compiled():
 
 def forget_regions():
     store._recent.clear()
-    store._alive.clear()
+    gc.collect()
 
 
 def test_a_long_text_is_handed_over_once(matrices, monkeypatch):

@@ -18,9 +18,13 @@ import npu_kit
 X = np.random.default_rng(0).standard_normal((40, 40)).astype("float32")
 
 
-def model(scale):
+def module(scale):
     weight = relax.const(X * np.float32(scale))
-    return npu_kit.compile(module_of(lambda x: relax.op.nn.relu(relax.op.matmul(x, weight)), X), bind_constants=True)
+    return module_of(lambda x: relax.op.nn.relu(relax.op.matmul(x, weight)), X)
+
+
+def model(scale):
+    return npu_kit.compile(module(scale), bind_constants=True)
 
 
 def expected(scale):
@@ -95,8 +99,13 @@ def test_threads_run_one_compiled_model_at_once():
 
 
 def test_threads_compile_at_once():
+    modules = [module(scale) for scale in range(1, 7)]  # TVM's BlockBuilder is for one thread at a time
+
+    def compiled_alone(mod):
+        return npu_kit.compile(mod, bind_constants=True)
+
     with ThreadPoolExecutor(3) as threads:
-        for scale, compiled in enumerate(threads.map(model, range(1, 7)), start=1):
+        for scale, compiled in enumerate(threads.map(compiled_alone, modules), start=1):
             np.testing.assert_allclose(compiled.run(X), expected(scale), rtol=1e-4, atol=1e-4 * scale)
 
 

@@ -372,9 +372,7 @@ def test_tiles_that_overlap_are_found(build: Callable[[], Plan], monkeypatch: py
 def test_a_proof_that_would_take_minutes_is_refused_at_once() -> None:
     b = GraphBuilder()
     graph = b.graph(b.op("softmax", b.input((1, 1 << 26))))
-    with pytest.raises(
-        PlanError, match=r"softmax.*: it has 2,097,152 tiles along k, and at most 1,048,576 are planned"
-    ):
+    with pytest.raises(PlanError, match=r"softmax.* 2,097,152 tiles along k, and at most 1,048,576 are planned"):
         make_plan(graph, SPEC)
 
 

@@ -91,7 +91,9 @@ def codegen(functions: Iterable[Any], options: Mapping[str, Any], constant_names
     if not arrays:
         return [library]
     tensors, kept, owner = share(arrays)
-    store.hold(owner, {r.planned.key: tuple(kept[name] for name in r.constants) for r in generated if r.constants})
+    for region in generated:
+        if region.constants:
+            store.take(region.planned.key, tuple(kept[name] for name in region.constants), owner)
     # One loader for all regions: with one each, TVM loses constants when it exports.
     names = {region.graph.symbol: list(region.constants) for region in generated}
     loader = tvm.get_global_func("ffi.Module.create.const_loader")(tensors, names)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from npu_kit.byoc.run import store
 from npu_kit.byoc.run.region_text import digest_constants, key_of, package_from_json
-from npu_kit.byoc.run.store import PlannedRegion
+from npu_kit.byoc.run.store import HeldConstants, PlannedRegion
 from npu_kit.errors import ExecutionError, GraphError, InputError
 from npu_kit.runtime.execute import execute
 from npu_kit.runtime.fast import FastPlan
@@ -88,13 +88,15 @@ def _run(region: PlannedRegion, arguments: Iterable[Any]) -> None:
         raise InputError(f"region {_short(graph.symbol)} got {len(tensors)} tensors", f"it takes {expected}")
     inputs = [_view(tensor, writable=False) for tensor in tensors[:count]]
     outputs = [_view(tensor, writable=True) for tensor in tensors[count:]]
-    constants = _constants_of(region)
+    held = _constants_of(region)
+    constants = () if held is None else held.arrays
     if settings.mode != "fast":
         execute(region.plan, [*inputs, *constants], outputs, mode=settings.mode)
         return
-    prepared = region.prepared
-    if prepared is None:
-        prepared = region.prepared = FastPlan(region.plan, constants)
+    holder = held or region
+    prepared = holder.prepared
+    if prepared is None or prepared.plan is not region.plan:  # the region may have been planned again meanwhile
+        prepared = holder.prepared = FastPlan(region.plan, constants)
     execute(region.plan, inputs, outputs, mode=settings.mode, prepared=prepared)
 
 
@@ -119,10 +121,11 @@ def _load(key: str, text: str) -> PlannedRegion:
     return store.plan(key, package_from_json(text))
 
 
-def _constants_of(region: PlannedRegion) -> tuple[Array, ...]:
+def _constants_of(region: PlannedRegion) -> HeldConstants | None:
+    """Its constants, checked; None if it has none."""
     graph = region.package.graph
     if not graph.constants:
-        return ()
+        return None
     held = store.constants_of(region.key)
     if held is None:
         raise ExecutionError(
@@ -135,7 +138,7 @@ def _constants_of(region: PlannedRegion) -> tuple[Array, ...]:
             symbol = _short(graph.symbol)
             raise ExecutionError(f"region {symbol} cannot run", "its constants are not those it was compiled with")
         held.is_verified = True
-    return held.arrays
+    return held
 
 
 def _are_one_memory(some: Iterable[Array], others: Iterable[Array]) -> bool:

@@ -2,9 +2,12 @@
 
 A region can be planned again from the text that its module carries, so it is kept while a model of the kit that runs it
 is alive, and besides only as one of the last ``RECENT``. Constants cannot come again: they are kept until everything
-that may read them is gone. Of a module that was compiled here that is known exactly, since TVM's tensors stand on
-arrays of the kit, whose end Python tells; of a library, when its RunnableModel is gone. Where a library was loaded with
-TVM alone nobody tells, and its constants stay, once for each content, until the process ends.
+that may read them is gone. Whatever reads them holds them: a module that was compiled here, through the arrays of the
+kit that TVM's tensors stand on; a library, through its RunnableModel. Where a library was loaded with TVM alone there
+is nobody to hold them, and its constants stay, once for each content, until the process ends.
+
+Nothing here runs code when an object dies: a Ctrl-C that came during a long call of TVM would be raised in that code,
+where Python drops it.
 """
 
 from __future__ import annotations
@@ -12,10 +15,10 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
@@ -29,6 +32,9 @@ Array = NDArray[Any]
 RECENT = 64  # regions that are kept though no model of the kit holds them: those of plain virtual machines
 
 
+Kept = TypeVar("Kept")
+
+
 @dataclass(eq=False)
 class PlannedRegion:
     """One region, ready to run."""
@@ -36,7 +42,7 @@ class PlannedRegion:
     key: str
     package: Package
     plan: Plan
-    prepared: FastPlan | None = None  # with its constants, from its first run in fast mode on
+    prepared: FastPlan | None = None  # of a region without constants, from its first run in fast mode on
 
 
 @dataclass(eq=False)
@@ -44,9 +50,14 @@ class HeldConstants:
     """The constants of one region."""
 
     arrays: tuple[Array, ...]
-    owners: int = 0  # modules and models that may read them and whose end will be told
-    is_forever: bool = False  # a module has them whose end nobody tells
     is_verified: bool = False  # they are those that the package names
+    prepared: FastPlan | None = None  # of the region with them, from its first run in fast mode on
+
+
+class Owner(Protocol):
+    """What may read constants, and holds them, by the keys of their regions."""
+
+    constants: dict[str, HeldConstants]
 
 
 class Keeper:
@@ -54,13 +65,36 @@ class Keeper:
 
     def __init__(self) -> None:
         self.regions: dict[str, PlannedRegion] = {}
+        self.constants: dict[str, HeldConstants] = {}
+
+
+class Living(Generic[Kept]):
+    """Objects by key, each as long as somebody else holds it."""
+
+    def __init__(self) -> None:
+        self._references: dict[str, weakref.ref[Kept]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([key for key, reference in list(self._references.items()) if reference() is not None])
+
+    def get(self, key: str) -> Kept | None:
+        """The object of this key, None if there is none, or not any more."""
+        reference = self._references.get(key)
+        return None if reference is None else reference()
+
+    def add(self, key: str, value: Kept) -> None:
+        """Find ``value`` under ``key`` from now on. To be called by one thread at a time."""
+        for dead in self._references.keys() - set(self):
+            del self._references[dead]
+        self._references[key] = weakref.ref(value)
 
 
 # All of it survives importlib.reload: modules compiled before go on to work.
-_alive: weakref.WeakValueDictionary[str, PlannedRegion] = globals().get("_alive", weakref.WeakValueDictionary())
+_alive: Living[PlannedRegion] = globals().get("_alive", Living())
 _recent: OrderedDict[str, PlannedRegion] = globals().get("_recent", OrderedDict())
-_constants: dict[str, HeldConstants] = globals().get("_constants", {})
-_changing = globals().get("_changing", threading.RLock())  # reentrant: a finalizer can run anywhere, also inside
+_constants: Living[HeldConstants] = globals().get("_constants", Living())
+_forever: dict[str, HeldConstants] = globals().get("_forever", {})
+_changing = globals().get("_changing", threading.Lock())
 _planning = globals().get("_planning", threading.Lock())
 _of_thread = globals().get("_of_thread", threading.local())
 
@@ -100,18 +134,12 @@ def plan(key: str, package: Package) -> PlannedRegion:
             region = PlannedRegion(
                 key, package, make_plan(package.graph, settings.spec, power_mode=settings.power_mode)
             )
-            _alive[key] = region
+            _alive.add(key, region)
     _keep(region)
     return region
 
 
-def hold(owner: Any, constants: Mapping[str, tuple[Array, ...]]) -> None:
-    """Keep the constants of regions, by key, until ``owner`` is gone."""
-    for key, arrays in constants.items():
-        take(key, arrays, owner)
-
-
-def take(key: str, arrays: tuple[Array, ...], owner: Any = None) -> None:
+def take(key: str, arrays: tuple[Array, ...], owner: Owner | None = None) -> None:
     """Keep the constants of a region, unless they are there: while ``owner`` is alive, for ever if there is none.
 
     Without an owner, the model that is running in this thread is one.
@@ -119,30 +147,16 @@ def take(key: str, arrays: tuple[Array, ...], owner: Any = None) -> None:
     if owner is None:
         owner = getattr(_of_thread, "keeper", None)
     with _changing:
-        held = _constants.setdefault(key, HeldConstants(arrays))
-        held.owners += owner is not None
-        held.is_forever |= owner is None
-    if owner is not None:
-        weakref.finalize(owner, _release, key).atexit = False
+        held = _constants.get(key)
+        if held is None:
+            held = HeldConstants(arrays)
+            _constants.add(key, held)
+        (_forever if owner is None else owner.constants)[key] = held
 
 
 def constants_of(key: str) -> HeldConstants | None:
     """The constants of a region, None if they never came."""
     return _constants.get(key)
-
-
-def _release(key: str) -> None:
-    with _changing:
-        held = _constants.get(key)
-        if held is None:
-            return
-        held.owners -= 1
-        if held.owners or held.is_forever:
-            return
-        del _constants[key]
-        region = _recent.pop(key, None) or _alive.get(key)
-    if region is not None:
-        region.prepared = None  # it has the constants, too
 
 
 def _keep(region: PlannedRegion) -> None:
