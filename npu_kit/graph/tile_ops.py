@@ -130,7 +130,7 @@ TRANSPOSED_OPS = (
         dropped=_CONV_DROPPED,
         count=shapes.macs_of_transposed_conv,
         other_engine="matrix",
-        differs=_SUMS,
+        differs=_SUMS + "; between the taps of a dilated kernel TVM multiplies by zeros: infinity gives NaN there",
         limits="The array multiplies by the zeros that stand between the elements, so it does as many MACs as a conv2d "
         "over an image that large. " + _NEEDS_OUT_DTYPE,
     ),

@@ -473,6 +473,18 @@ def test_padding_times_an_infinite_weight_is_nan():
 # --- arrays from outside, and what is TVM's to run --------------------------------------------------------------------
 
 
+def test_a_dilated_transposed_convolution_skips_what_is_between_the_taps_unlike_llvm():
+    x = np.array([[INF, 1, 1, 1]], f4).reshape(1, 1, 1, 4)
+    kernel = np.ones((1, 1, 1, 2), f4)
+
+    def dilated(x, w):
+        return op.nn.conv2d_transpose(x, w, dilation=(1, 2))
+
+    assert on_npu(dilated, x, kernel).ravel().tolist() == [INF, 1, INF, 2, 1, 1]
+    right = [INF, NAN, INF, 2, 1, 1]  # LLVM multiplies by zeros there
+    np.testing.assert_array_equal(on_llvm(dilated, x, kernel).ravel(), right)
+
+
 def test_an_array_in_any_memory_is_taken_and_never_written(rng):
     x = rng.standard_normal((4, 6)).astype(f4)
     model = compiled(op.nn.relu, x)
