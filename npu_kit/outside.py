@@ -36,8 +36,7 @@ def read_text(path: str | os.PathLike[str], limit_bytes: int, encoding: str = "u
     """
     try:
         file_path = Path(path)
-        if file_path.exists() and not file_path.is_file():
-            raise OutsideError("", "it is not an ordinary file")
+        verify_ordinary(file_path)
         with file_path.open("rb") as file:
             content = file.read(limit_bytes + 1)
         if len(content) > limit_bytes:
@@ -53,17 +52,24 @@ def read_text(path: str | os.PathLike[str], limit_bytes: int, encoding: str = "u
         raise OutsideError("", str(error)) from None
 
 
+def verify_ordinary(path: Path) -> None:
+    """Raise OutsideError if what stands at ``path`` is a folder, a device or a pipe, which may never end."""
+    if path.exists() and not path.is_file():
+        raise OutsideError("", "it is a folder" if path.is_dir() else "it is not an ordinary file")
+
+
 def verify_target(path: Path) -> None:
-    """Raise OutsideError if writing ``path`` would write elsewhere, through a link that stands there already."""
+    """Raise OutsideError if writing ``path`` would write elsewhere: through a link, to a device or into a pipe."""
     if path.is_symlink():
         raise OutsideError("", f"it is a link to {os.readlink(path)}, and the kit writes only where it was told to")
+    verify_ordinary(path)
 
 
 def write_text(path: Path, text: str, *, overwrite: bool) -> None:
     """Write an ordinary file as UTF-8, with the same bytes on every system.
 
     Raises:
-        OutsideError: the file exists and ``overwrite`` is False, it is a link, or it cannot be written.
+        OutsideError: the file exists and ``overwrite`` is False, it is no ordinary file, or it cannot be written.
     """
     try:
         verify_target(path)
@@ -81,10 +87,12 @@ def parse_json(text: str) -> Any:
     """The content of JSON text: objects, arrays, text, integers, finite floats, true, false and null.
 
     Raises:
-        OutsideError: not JSON, NaN and infinities included; more than ``MAX_VALUES`` values, nested deeper than
+        OutsideError: no text; not JSON, as NaN and infinities; more than ``MAX_VALUES`` values, nested deeper than
             ``MAX_DEPTH``; a number of more than ``MAX_DIGITS`` characters; a key that an object has twice; half of a
             surrogate pair in a text.
     """
+    if not isinstance(text, str):
+        raise OutsideError("", f"it must be text and is {type(text).__name__}")
     # Each of "[]," becomes a list of 56 bytes and its place in another: text is counted before it is multiplied.
     count = sum(map(text.count, ",[{"))
     if count > MAX_VALUES:

@@ -70,6 +70,8 @@ def test_a_pipe_is_not_waited_for(tmp_path):
         read_text(pipe, 100)
     with pytest.raises(SpecError, match="not an ordinary file"):
         load_spec(pipe)
+    with pytest.raises(SpecError, match="not an ordinary file"):
+        save_spec(load_spec(), pipe, overwrite=True)
     assert time.monotonic() - started < 1
 
 

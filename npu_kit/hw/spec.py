@@ -171,6 +171,8 @@ class NpuSpec:
         self, tiers: tuple[MemoryTier, ...], field_name: str, by_tier: Mapping[str, float]
     ) -> tuple[MemoryTier, ...]:
         """``tiers`` with one field changed in those that ``by_tier`` names; SpecError if there is no such tier."""
+        if not isinstance(by_tier, Mapping):
+            raise SpecError(f"{field_name}={by_tier!r:.80}", "it must map names of tiers to numbers", '{"L1": 65536}.')
         for name in by_tier:
             self.tier(name)
         return tuple(dataclasses.replace(t, **{field_name: by_tier.get(t.name, getattr(t, field_name))}) for t in tiers)

@@ -45,6 +45,8 @@ def verify_spec(spec: NpuSpec, origin: str = "") -> None:
     Raises:
         SpecError: a rule is broken; the message names the key, the value and the limit.
     """
+    if not isinstance(spec, NpuSpec):
+        raise SpecError("a machine is needed", f"it is {_show(spec)} ({type(spec).__name__})", "npu_kit.load_spec.")
     check = _Check(origin or f"spec {_show(spec.name)}")
     check.name("name", spec.name)
     check.text("description", spec.description)

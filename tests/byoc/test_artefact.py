@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -13,6 +15,7 @@ import tvm
 from tvm import relax
 
 import npu_kit
+from npu_kit.byoc.run import artefact
 from npu_kit.errors import ToolError
 
 RUN = """
@@ -183,6 +186,65 @@ def test_an_export_writes_where_it_was_told_to_or_nowhere(tmp_path):
         with pytest.raises(ToolError, match=f"cannot export .*{told}"):
             compiled.export(tmp_path / name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.so.json", "b.so"]
+
+
+def test_what_is_no_ordinary_file_is_neither_read_nor_written(copied):
+    """A pipe would be waited for, and /dev/zero copied until the disk is full."""
+    library, manifest = copied
+    compiled = npu_kit.compile(two_layers(3)[0])
+    for place in (manifest, library):
+        place.unlink()
+        os.mkfifo(place)
+        with pytest.raises(ToolError, match=r"cannot export .*it is not an ordinary file"):
+            compiled.export(library)
+        with pytest.raises(ToolError, match="it is not an ordinary file"):
+            npu_kit.load(library, trust=True)
+        place.unlink()
+        compiled.export(library)
+    library.unlink()
+    library.symlink_to("/dev/zero")
+    with pytest.raises(ToolError, match=r"cannot load .*it is not an ordinary file"):
+        npu_kit.load(library, trust=True)
+    for place in ("/", ".", library.parent):
+        with pytest.raises(ToolError, match=r"cannot export .*it is a folder"):
+            compiled.export(place)
+        with pytest.raises(ToolError, match="cannot read the manifest"):
+            npu_kit.load(place, trust=True)
+
+
+def test_a_library_that_is_far_too_large_is_not_copied(copied):
+    library, _ = copied
+    os.truncate(library, artefact.MAX_LIBRARY_BYTES + 1)
+    with pytest.raises(ToolError, match=r"cannot load .*it is larger than 4,294,967,296 bytes, the limit"):
+        npu_kit.load(library, trust=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x7fELF\x01"], ids=["empty", "text", "cut short"])
+def test_a_file_that_the_system_cannot_load_is_refused(copied, content):
+    library, manifest = copied
+    described = json.loads(manifest.read_text()) | {"sha256": hashlib.sha256(content).hexdigest()}
+    library.write_bytes(content)
+    manifest.write_text(json.dumps(described))
+    with pytest.raises(ToolError, match=r"cannot load .*model\.so: .*exporting the model again"):
+        npu_kit.load(library, trust=True)
+
+
+@pytest.mark.parametrize("name", ["model", "model.o", "model.tar", "model.json", "@model.so", "-o.so", "x\u202e\n.so"])
+def test_any_name_is_one_for_a_library(tmp_path, monkeypatch, name):
+    """TVM chooses what to write and how to read it by the suffix; a compiler takes @name for a file of options."""
+    monkeypatch.chdir(tmp_path)
+    x, (module, reference) = np.ones((2, 4), "float32"), two_layers(4)
+    library = npu_kit.compile(module).export(name)
+    assert sorted(os.listdir()) == sorted([name, f"{name}.json"])
+    np.testing.assert_allclose(npu_kit.load(library, trust=True).run(x), reference(x), atol=1e-5)
+
+
+def test_a_model_is_loaded_though_the_folder_of_copies_is_gone(exported, tmp_path):
+    """A forked process removes it when it ends, and so does who tidies the folder of temporary files."""
+    library, x, expected = exported
+    npu_kit.load(library, trust=True)
+    shutil.rmtree(artefact._copies())
+    np.testing.assert_allclose(npu_kit.load(library, trust=True).run(np.load(x)), expected, atol=1e-5)
 
 
 def test_missing_files_are_named(copied):

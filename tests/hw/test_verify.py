@@ -11,7 +11,17 @@ import pytest
 
 from npu_kit.errors import SpecError
 from npu_kit.graph.ir import DTYPE_BYTES
-from npu_kit.hw import Engine, NpuSpec, PowerMode, load_spec, numbers, source_of, verify_spec
+from npu_kit.hw import (
+    Engine,
+    NpuSpec,
+    PowerMode,
+    load_spec,
+    numbers,
+    source_of,
+    spec_from_json,
+    spec_to_json,
+    verify_spec,
+)
 from npu_kit.hw.verify import DTYPES
 
 
@@ -365,3 +375,13 @@ def test_replace_names_an_unknown_field_and_an_unknown_tier() -> None:
         load_spec("example").replace(titles=3)
     with pytest.raises(SpecError, match=r"no tier 'L9'.*L0, L1, L2, L3"):
         load_spec("example").replace(capacity_bytes={"L9": 3})
+
+
+def test_what_is_no_machine_and_no_text_of_one_is_refused():
+    spec = load_spec("example")
+    with pytest.raises(SpecError, match=r"a machine is needed: it is None \(NoneType\)"):
+        spec_to_json(None)
+    with pytest.raises(SpecError, match="text is not JSON: it must be text and is bytes"):
+        spec_from_json(b"{}")
+    with pytest.raises(SpecError, match="capacity_bytes=65536: it must map names of tiers to numbers"):
+        spec.replace(capacity_bytes=65536)

@@ -21,16 +21,18 @@ from npu_kit.byoc.run.callback import call_through
 from npu_kit.byoc.run.model import RunnableModel
 from npu_kit.doctor import require_tvm
 from npu_kit.errors import ToolError
-from npu_kit.outside import OutsideError, parse_json, read_text, verify_target
+from npu_kit.outside import OutsideError, parse_json, read_text, verify_ordinary, verify_target
 from npu_kit.runtime.inputs import Parameter
 
 FORMAT = "npu_kit.model"
 FORMAT_VERSION = 1
 MAX_MANIFEST_BYTES = 1_000_000
+MAX_LIBRARY_BYTES = 4 << 30  # it is summed up and copied before it is loaded
 MAX_PARAMETERS = 10_000
 # By name: np.dtype() evaluates what is in a text such as "(2,)f4" and raises whatever that raises.
 _DTYPES = frozenset(np.dtype(code).name for code in "?" + np.typecodes["AllInteger"] + np.typecodes["Float"])
 MAX_RANK = 32
+_SUFFIX = ".so"  # TVM loads .dll and .dylib in the same way
 
 
 def export(model: RunnableModel, executable: Any, path: str | os.PathLike[str]) -> Path:
@@ -52,7 +54,11 @@ def export(model: RunnableModel, executable: Any, path: str | os.PathLike[str]) 
             verify_target(target)
         if not library.parent.is_dir():
             raise NotADirectoryError(f"there is no folder {library.parent}")
-        call_through(executable.export_library, str(library))
+        # Under a name of the kit's: TVM takes the kind of file from the name, and compilers take some for options.
+        with tempfile.TemporaryDirectory(prefix=".npu_kit_", dir=library.parent.absolute()) as folder:
+            linked = Path(folder) / f"model{_SUFFIX}"
+            call_through(executable.export_library, str(linked))
+            linked.replace(library)
         manifest = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -90,19 +96,27 @@ def load(path: str | os.PathLike[str], *, trust: bool = False) -> RunnableModel:
     except OutsideError as error:
         raise ToolError(f"cannot read the manifest {manifest}", str(error), "exporting the model again.") from error
     try:
-        copy = _copy_by_content(library, sha256)
-    except (OSError, ValueError) as error:
-        raise ToolError(f"cannot load {path}", str(error), "exporting the model again.") from None
-    model = RunnableModel(tvm.runtime.load_module(str(copy)), entry, parameters)
+        module = tvm.runtime.load_module(str(_copy_by_content(library, sha256)))
+    except (OSError, ValueError, RuntimeError) as error:  # the system's loader: of another machine, for example
+        raise ToolError(f"cannot load {path}", str(error)[-400:], "exporting the model again.") from None
+    model = RunnableModel(module, entry, parameters)
     if not model.has_entry():
         raise ToolError(f"cannot load {path}", f"it has no function {entry!r:.80}", "exporting the model again.")
     return model
 
 
 @functools.cache
-def _copies() -> tempfile.TemporaryDirectory[str]:
+def _temporary() -> tempfile.TemporaryDirectory[str]:
     """A folder of this process for loaded libraries, removed when it ends."""
     return tempfile.TemporaryDirectory(prefix="npu_kit_", ignore_cleanup_errors=True)
+
+
+def _copies() -> Path:
+    """That folder, a new one where it is gone: a forked process that ends removes it, and so does who tidies /tmp."""
+    if not Path(_temporary().name).is_dir():
+        _temporary().cleanup()
+        _temporary.cache_clear()
+    return Path(_temporary().name)
 
 
 def _copy_by_content(library: Path, sha256: str) -> Path:
@@ -112,19 +126,23 @@ def _copy_by_content(library: Path, sha256: str) -> Path:
     model exported twice to one path would go on to be the first. And it maps the file: one that was cut short ends the
     process. What is loaded is the copy that was summed up, not a file that may change in between.
     """
-    copy = Path(_copies().name) / f"{sha256}{library.suffix}"
-    part, digest = copy.with_name(f"{copy.name}.{threading.get_ident()}"), hashlib.sha256()
-    with library.open("rb") as source, part.open("wb") as target:
-        while chunk := source.read(1 << 20):
-            digest.update(chunk)
-            target.write(chunk)
-    if digest.hexdigest() != sha256:
-        part.unlink()
-        raise ValueError(f"its sha256 is {digest.hexdigest()} and its manifest says {sha256}")
-    if copy.exists():
-        part.unlink()
-    else:
-        part.replace(copy)
+    verify_ordinary(library)
+    copy = _copies() / f"{sha256}{_SUFFIX}"
+    part, digest, nbytes = copy.with_name(f"{copy.name}.{threading.get_ident()}"), hashlib.sha256(), 0
+    try:
+        with library.open("rb") as source, part.open("wb") as target:
+            while chunk := source.read(1 << 20):
+                nbytes += len(chunk)
+                if max(nbytes, library.stat().st_size) > MAX_LIBRARY_BYTES:
+                    raise ValueError(f"it is larger than {MAX_LIBRARY_BYTES:,} bytes, the limit")
+                digest.update(chunk)
+                target.write(chunk)
+        if digest.hexdigest() != sha256:
+            raise ValueError(f"its sha256 is {digest.hexdigest()} and its manifest says {sha256}")
+        if not copy.exists():
+            part.replace(copy)
+    finally:
+        part.unlink(missing_ok=True)
     return copy
 
 
@@ -172,7 +190,7 @@ def _is_extent(size: Any) -> bool:
 
 
 def _manifest_path(library: Path) -> Path:
-    return library.with_name(f"{library.name}.json")
+    return library.parent / f"{library.name}.json"  # with_name raises where there is no name, as for "."
 
 
 def _sha256(path: Path) -> str:
