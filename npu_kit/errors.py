@@ -6,6 +6,7 @@ that a view can lay them out.
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 MAX_PART = 2_000  # characters of one of the three parts: names and paths in them may come from anyone
@@ -38,6 +39,28 @@ def _safe(text: str) -> str:
     escaped = _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
     half = MAX_PART // 2 - 2
     return escaped if len(escaped) <= MAX_PART else f"{escaped[:half]} .. {escaped[-half:]}"
+
+
+def text_of(error: BaseException) -> str:
+    """The message of any error; where its class cannot give it, that is said."""
+    try:
+        return str.__str__(str(error))  # plain, where it is of a class derived from str
+    except BaseException as failure:  # a class of a learner's own can raise anything, and TVM would not survive it
+        return f"(its __str__ raises {type(failure).__name__})"
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """The notes on any error, as ``leave_note`` and Python's ``add_note`` leave them."""
+    try:
+        return [str.__str__(note) for note in getattr(error, "__notes__", ())]
+    except BaseException:  # as in ``text_of``
+        return []
+
+
+def leave_note(error: BaseException, note: str) -> None:
+    """Leave a note on an error, which Python 3.11 and later print; none where its class does not take one."""
+    with contextlib.suppress(BaseException):  # as in ``text_of``
+        error.__dict__["__notes__"] = [*getattr(error, "__notes__", ()), note]
 
 
 class SpecError(NpuKitError, ValueError):

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from npu_kit.blame import line_of
-from npu_kit.errors import NpuKitError
+from npu_kit.errors import NpuKitError, text_of
 from npu_kit.exercises.compare import describe, first_difference, is_number
 
 NOT_YET, WRONG, RIGHT = "not done yet", "wrong", "right"
@@ -77,7 +77,9 @@ class Exercise:
             return self._outcome(NOT_YET)
         except NoValue as error:
             return self._outcome(WRONG, str(error))
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit() too
             # Learners' code fails in every possible way, and a failing check must not stop "Run All".
             return self._outcome(WRONG, told(error))
         return self._outcome(WRONG, difference, self.hint) if difference else self._outcome(RIGHT)
@@ -92,7 +94,7 @@ class Exercise:
 def told(error: BaseException) -> str:
     """An error in a few words, with the line of the learner's code that it came from."""
     where = line_of(error)
-    return f"{type(error).__name__}: {error}{where and f' ({where})'}"
+    return f"{type(error).__name__}: {text_of(error)}{where and f' ({where})'}"
 
 
 def is_stub(answer: Any) -> bool:
@@ -158,7 +160,9 @@ def function_exercise(
                 found = function(*arguments)
             except NotImplementedError:
                 raise NotDone from None
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 raise NoValue(f"{call} raised {told(error)}") from error
             if is_stub(found) and not is_stub(expected):
                 refuse_stub(function, found, call)

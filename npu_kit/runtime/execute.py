@@ -7,13 +7,13 @@ bits and the same counters.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_kit.errors import ExecutionError, InputError
+from npu_kit.errors import ExecutionError, InputError, leave_note
 from npu_kit.graph.ir import Entry, Graph
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.schedule import Timeline
@@ -183,7 +183,7 @@ def _named(graph: Graph, step: Step) -> Iterator[None]:
         yield
     except BaseException as error:
         where = f"in step {step.index}, {label(graph, step.nodes)}"
-        error.__dict__.setdefault("npu_kit_node", where)
-        notes = getattr(error, "__notes__", [])
-        error.__dict__["__notes__"] = [*notes, where]
+        with suppress(BaseException):  # a class of a learner's own need not take one
+            error.__dict__.setdefault("npu_kit_node", where)
+        leave_note(error, where)
         raise

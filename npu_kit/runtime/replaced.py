@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_kit.blame import function_line, line_of
-from npu_kit.errors import ExecutionError
+from npu_kit.errors import ExecutionError, leave_note, text_of
 
 Array = NDArray[Any]
 
@@ -36,7 +36,7 @@ def call_replaced(
     except RecursionError as error:
         raise ExecutionError(what, "it calls itself without end", "a case in which it does not.") from error
     except ValueError as error:
-        if "read-only" in str(error):
+        if "read-only" in text_of(error):
             raise ExecutionError(what, f"it writes an input, at {line_of(error)}", "a new array.") from error
         _note(error)
         raise
@@ -65,4 +65,4 @@ def _sealed(array: Array) -> Array:
 
 def _note(error: Exception) -> None:
     if where := line_of(error):
-        error.__dict__["__notes__"] = [*getattr(error, "__notes__", []), f"at {where}"]
+        leave_note(error, f"at {where}")

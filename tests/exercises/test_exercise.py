@@ -120,6 +120,27 @@ def test_a_predicted_value_is_judged_without_giving_it_away():
     assert MACS.check("many").message == "tiles.macs: 'many' is not it. Hint: M * N * K"
 
 
+class Wordless(Exception):
+    def __str__(self):
+        raise SystemExit
+
+
+@pytest.mark.parametrize("error", [SystemExit, Wordless, GeneratorExit])
+def test_nothing_that_an_answer_raises_stops_the_notebook(error):
+    def leaves(extent, tile):
+        raise error
+
+    assert COUNT.check(leaves).state == WRONG
+    assert Exercise("tiles.any", leaves_at_once(error)).check(3).state == WRONG
+
+
+def leaves_at_once(error):
+    def judge(answer):
+        raise error
+
+    return judge
+
+
 def test_keyboard_interrupt_passes_through():
     def interrupted(extent, tile):
         raise KeyboardInterrupt

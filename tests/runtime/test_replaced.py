@@ -135,3 +135,30 @@ def test_an_error_without_words_does_not_end_the_process_of_a_plain_machine(monk
         machine["main"](tvm.runtime.tensor(X))
     with pytest.raises(Wordless):
         model.run(X)
+
+
+class Quiet(BaseException):
+    """Nothing about it can be had, and what it raises instead cannot be told either."""
+
+    __notes__ = None
+
+    def __str__(self):
+        raise Quiet
+
+
+@pytest.mark.parametrize("error", [Quiet, RuntimeError, SystemExit])
+def test_an_error_that_cannot_be_told_is_itself(monkeypatch, error):
+    """TVM ends the process where the text of an error cannot be had, and makes a Ctrl-C a RuntimeError without one."""
+
+    def quiet(attrs, dtype, out, x):
+        raise error
+
+    model = npu_kit.compile(module_of(relax.op.nn.relu, X))
+    machine = relax.VirtualMachine(model.executable.mod, tvm.cpu())
+    monkeypatch.setitem(arithmetic._FUNCTIONS, "relu", quiet)
+    with pytest.raises(RuntimeError, match=error.__name__):
+        machine["main"](tvm.runtime.tensor(X))
+    with pytest.raises(error):
+        model.run(X)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(model.run(X), np.maximum(X, 0))

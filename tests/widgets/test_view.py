@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import traitlets
 
@@ -93,6 +95,24 @@ def test_what_goes_well_clears_its_own_topic_only():
 def test_a_message_does_not_speak_of_an_earlier_picture_that_is_not_there():
     assert "before this change" in error_markup("Drawing", ValueError("x"))
     assert "before this change" not in error_markup("Drawing", ValueError("x"), is_first=True)
+
+
+class Wordless(Exception):
+    def __str__(self):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(SystemExit(3), "SystemExit: 3"), (Wordless(), r"Wordless: \(its __str__ raises KeyboardInterrupt\)")],
+)
+def test_what_would_end_the_kernel_is_shown(error, told):
+    """sys.exit() in a callback of a widget ends the kernel."""
+    view = Halves()
+    with view._guarded("Looking"):
+        raise error
+    assert view.error is error
+    assert re.search(f"Looking failed: {told}", view._alert.value)
 
 
 def test_an_interrupt_is_not_swallowed():

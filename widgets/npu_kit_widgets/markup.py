@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from npu_kit.errors import NpuKitError
+from npu_kit.errors import NpuKitError, text_of
 from npu_kit.render.format import clean, shorten
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def ordered(items: Iterable[str]) -> str:
     return f"<ol>{''.join(f'<li>{html.escape(clean(item))}</li>' for item in items)}</ol>"
 
 
-def error_markup(doing: str, error: Exception, *, is_first: bool = False) -> str:
+def error_markup(doing: str, error: BaseException, *, is_first: bool = False) -> str:
     """What went wrong, why and what to try, as an alert; for an error that is none of the kit's, the traceback too.
 
     Args:
@@ -52,7 +52,10 @@ def error_markup(doing: str, error: Exception, *, is_first: bool = False) -> str
         lines += [f"Try: {error.hint}"] if error.hint else []
         more = ""
     else:
-        lines = [f"{doing} failed: {type(error).__name__}: {error}", "Try: read the traceback, from its last line up."]
+        lines = [
+            f"{doing} failed: {type(error).__name__}: {text_of(error)}",
+            "Try: read the traceback, from its last line up.",
+        ]
         trace = "".join(traceback.format_exception(error)).splitlines()[-_TRACEBACK_LINES:]
         more = f"<details><summary>Traceback</summary>{preformatted(chr(10).join(trace))}</details>"
     if not is_first:

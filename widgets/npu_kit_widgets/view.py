@@ -22,7 +22,7 @@ class View(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
     kept in ``error``, and the pictures stay as they were.
     """
 
-    error = traitlets.Instance(Exception, allow_none=True)  # what is wrong now, None if nothing
+    error = traitlets.Instance(BaseException, allow_none=True)  # what is wrong now, None if nothing
 
     def __init__(
         self, question: str, controls: Sequence[Any], body: Sequence[Any], pictures: Sequence[SvgView]
@@ -38,7 +38,7 @@ class View(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
         self._question = question
         self._pictures = tuple(pictures)
         self._alert = text_box()
-        self._failed: dict[str, tuple[Exception, str]] = {}  # by topic: what was raised, and how it is shown
+        self._failed: dict[str, tuple[BaseException, str]] = {}  # by topic: what was raised, and how it is shown
         row = ipywidgets.HBox(tuple(controls))
         row.add_class("npu-controls")
         super().__init__((text_box(paragraph(question, "question")), row, self._alert, *body))
@@ -66,7 +66,8 @@ class View(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
         failed = {name: told for name, told in self._failed.items() if name != topic}
         try:
             yield
-        except Exception as error:  # whatever a callable of the notebook raises has to reach the reader
+        except (Exception, SystemExit) as error:
+            # Whatever a callable of the notebook raises has to reach the reader; a sys.exit() would end the kernel.
             is_first = not any(view.svg for view in self._pictures)
             failed[topic] = (error, error_markup(doing, error, is_first=is_first))
         self._failed = failed

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import functools
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+from npu_kit.errors import notes_of, text_of
 
 Result = TypeVar("Result")
 
@@ -64,9 +67,13 @@ def _is_lost_interrupt(raised: BaseException) -> bool:
     """Whether ``raised`` is what TVM makes of a Ctrl-C that came while its own code ran.
 
     Python delivers that at the entry of the next callback, before the ``try`` in it. A KeyboardInterrupt has no
-    message, and nothing else that is raised there has none.
+    message, and nothing else that is raised there has none. A ``raise RuntimeError`` of a learner's own comes from no
+    code of TVM.
     """
-    return type(raised) is RuntimeError and not str(raised) and threading.current_thread() is threading.main_thread()
+    if type(raised) is not RuntimeError or str(raised) or threading.current_thread() is not threading.main_thread():
+        return False
+    frames = traceback.walk_tb(raised.__traceback__)
+    return any("tvm_ffi" in frame.f_code.co_filename for frame, _ in frames)
 
 
 def survivable(error: BaseException) -> Exception:
@@ -80,9 +87,4 @@ def survivable(error: BaseException) -> Exception:
 
 def describe(error: BaseException) -> str:
     """The class of ``error``, its message, and the notes on it, such as the node that failed."""
-    try:
-        message = str(error)
-    except Exception as failure:
-        message = f"(its __str__ raises {type(failure).__name__})"
-    notes: list[str] = getattr(error, "__notes__", [])
-    return "; ".join([f"{type(error).__name__}: {message}".rstrip(": "), *notes])
+    return "; ".join([f"{type(error).__name__}: {text_of(error)}".rstrip(": "), *notes_of(error)])
