@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -14,6 +16,7 @@ from small_models import module_of
 from tvm import relax
 
 import npu_kit
+from npu_kit.byoc.run import store
 
 X = np.random.default_rng(0).standard_normal((40, 40)).astype("float32")
 
@@ -45,6 +48,7 @@ RELOAD = """
 import importlib, sys
 import numpy as np
 import npu_kit
+from npu_kit.byoc.run import store
 from tvm import relax
 
 def module(scale):
@@ -113,6 +117,7 @@ FORK = """
 import os, sys
 import numpy as np
 import npu_kit
+from npu_kit.byoc.run import store
 from npu_kit.data import load_digits_data
 from npu_kit.zoo import build
 
@@ -142,3 +147,46 @@ def test_importing_again_registers_nothing_twice():
     importlib.import_module("npu_kit")
     assert registration._registered == registered
     registration.require_registered()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_in_the_middle_of_another_threads_planning_compiles(monkeypatch):
+    """The thread that holds the lock is not there in the new process."""
+    is_planning, goes_on = threading.Event(), threading.Event()
+    make_plan = store.make_plan
+
+    def slowly(*arguments, **options):
+        is_planning.set()
+        goes_on.wait(30)
+        return make_plan(*arguments, **options)
+
+    monkeypatch.setattr(store, "make_plan", slowly)
+    thread = threading.Thread(target=model, args=(11,))
+    thread.start()
+    assert is_planning.wait(30)
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        goes_on.set()
+        os._exit(int(not np.allclose(model(12).run(X), expected(12), rtol=1e-4, atol=1e-4)))
+    _, status = os.waitpid(child, 0)
+    goes_on.set()
+    thread.join()
+    assert status == 0
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no such signal here")
+def test_a_signals_handler_may_compile_in_the_middle_of_planning(monkeypatch):
+    make_plan, models = store.make_plan, []
+
+    def interrupted(*arguments, **options):
+        monkeypatch.undo()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return make_plan(*arguments, **options)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: models.append(model(14)))
+    monkeypatch.setattr(store, "make_plan", interrupted)
+    models.append(model(13))
+    signal.signal(signal.SIGUSR1, before)
+    for one, scale in zip(models, (14, 13), strict=True):
+        np.testing.assert_allclose(one.run(X), expected(scale), rtol=1e-4, atol=1e-4)

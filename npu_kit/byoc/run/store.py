@@ -12,6 +12,7 @@ where Python drops it.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -85,7 +86,7 @@ class Living(Generic[Kept]):
     def add(self, key: str, value: Kept) -> None:
         """Find ``value`` under ``key`` from now on. To be called by one thread at a time."""
         for dead in self._references.keys() - set(self):
-            del self._references[dead]
+            self._references.pop(dead, None)
         self._references[key] = weakref.ref(value)
 
 
@@ -94,9 +95,20 @@ _alive: Living[PlannedRegion] = globals().get("_alive", Living())
 _recent: OrderedDict[str, PlannedRegion] = globals().get("_recent", OrderedDict())
 _constants: Living[HeldConstants] = globals().get("_constants", Living())
 _forever: dict[str, HeldConstants] = globals().get("_forever", {})
-_changing = globals().get("_changing", threading.Lock())
-_planning = globals().get("_planning", threading.Lock())
+# What a signal's handler runs may come back to them in the same thread.
+_changing = globals().get("_changing", threading.RLock())
+_planning = globals().get("_planning", threading.RLock())
 _of_thread = globals().get("_of_thread", threading.local())
+
+
+def _free_locks() -> None:
+    """In a forked process: a thread that held them is not there any more, and would never let go."""
+    global _changing, _planning
+    _changing, _planning = threading.RLock(), threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_locks)
 
 
 @contextmanager
