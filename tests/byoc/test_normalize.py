@@ -129,6 +129,20 @@ def unary(make_model, *steps, shape=SHAPE, dtype="float32"):
     return make_model(body, x=(shape, dtype))
 
 
+@pytest.mark.parametrize(
+    ("step", "shape"),
+    [
+        (lambda x: op.expand_dims(x, [2]), (3, 4, 0)),
+        (lambda x: op.squeeze(x, [1]), (3, 1, 2, 0)),
+        (op.flatten, (3, 0)),
+        (lambda x: nn.max_pool1d(x, 2), (3, 0, 5)),
+    ],
+)
+def test_what_is_written_as_a_reshape_stays_as_it_is_where_a_size_is_0(make_model, same_values, step, shape):
+    """To ``relax.reshape`` a size of 0 means: as before."""
+    same_values(unary(make_model, nn.relu, step, shape=shape))
+
+
 def number(value, dtype="float32"):
     return relax.const(value, dtype)
 

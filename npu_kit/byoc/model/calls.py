@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeGuard
 
 from tvm import ir, relax, tirx
 
@@ -104,6 +104,11 @@ def shape_of(expr: Any) -> tuple[int, ...] | None:
     if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(size, tirx.IntImm) for size in shape.values):
         return None
     return tuple(int(size) for size in shape.values)
+
+
+def is_reshape_target(shape: tuple[int, ...] | None) -> TypeGuard[tuple[int, ...]]:
+    """Whether a ``relax.reshape`` can be asked for ``shape``: all sizes are known, and none is 0, its "as before"."""
+    return shape is not None and 0 not in shape
 
 
 def dtype_of(expr: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import relax
 
-from npu_kit.byoc.model.calls import shape_of
+from npu_kit.byoc.model.calls import is_reshape_target, shape_of
 
 _POOL2D = {"max_pool": relax.op.nn.max_pool2d, "avg_pool": relax.op.nn.avg_pool2d}
 POOLS = tuple(f"relax.nn.{kind}{rank}d" for kind in _POOL2D for rank in (1, 3))
@@ -19,7 +19,9 @@ def as_pool2d(builder: Any, call: Any, data: Any) -> Any | None:
     comes, as a mean over neighbouring channels. ``data`` holds the elements of the operand, in any shape.
     """
     shape, out, attrs = shape_of(call.args[0]), shape_of(call), call.attrs
-    if shape is None or out is None or str(attrs.layout) not in ("NCW", "NCDHW") or attrs.out_layout != attrs.layout:
+    if not is_reshape_target(shape) or not is_reshape_target(out):
+        return None
+    if str(attrs.layout) not in ("NCW", "NCDHW") or attrs.out_layout != attrs.layout:
         return None
     size, strides, dilation, padding = (
         [int(one) for one in getattr(attrs, key)] for key in ("pool_size", "strides", "dilation", "padding")

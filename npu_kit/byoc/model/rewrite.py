@@ -36,7 +36,7 @@ from tvm import ir, relax
 from tvm.ir import IRModule
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from npu_kit.byoc.model.calls import constant_value, shape_of, tensor_type
+from npu_kit.byoc.model.calls import constant_value, is_reshape_target, shape_of, tensor_type
 from npu_kit.byoc.model.folding import fold
 from npu_kit.byoc.model.pools import POOLS, as_pool2d
 from npu_kit.byoc.model.tensor_ir import operator_of
@@ -102,10 +102,11 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
             operands = [self.constant_or_self(field) for field in call.args[1].fields]
             operator = operator_of(self.mod[call.args[0]], call, operands)
             call = call if operator is None else self.builder_.normalize(operator)
-        if call.op.name in _RESHAPES and shape_of(call) is not None:
-            call = self.builder_.normalize(relax.op.reshape(call.args[0], shape_of(call)))
-        if call.op.name == "relax.reshape" and shape_of(call) is not None:
-            call = self.builder_.normalize(relax.op.reshape(self.before_reshape(call.args[0]), shape_of(call)))
+        shape = shape_of(call)
+        if call.op.name in _RESHAPES and is_reshape_target(shape):
+            call = self.builder_.normalize(relax.op.reshape(call.args[0], shape))
+        if call.op.name == "relax.reshape" and is_reshape_target(shape):
+            call = self.builder_.normalize(relax.op.reshape(self.before_reshape(call.args[0]), shape))
         if call.op.name in POOLS:
             pool = as_pool2d(self.builder_, call, self.before_reshape(call.args[0]))
             call = call if pool is None else pool
