@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from npu_kit.graph.ir import Entry
@@ -9,6 +10,7 @@ from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.ir import Buffer, Slot
 
 ALIGNMENT_BYTES = 64  # one cache line of the host, so that views of every dtype are aligned
+SPAN = 64  # steps that are looked up together: a thousand tensors may each live for a thousand steps
 
 
 def aligned(nbytes: int) -> int:
@@ -22,7 +24,6 @@ class _Change:
 
     number: int
     before: Buffer | None
-    steps: range  # in which it was not live before
     entry: Entry | None  # of a new copy
     copy_before: int | None
 
@@ -33,7 +34,10 @@ class TensorMemory:
     def __init__(self, tier: str, capacity_bytes: int) -> None:
         self.tier, self.capacity_bytes = tier, capacity_bytes
         self._buffers: dict[int, Buffer] = {}
-        self._live: dict[int, set[int]] = {}  # step -> the buffers that are live then
+        self._bytes: dict[int, tuple[int, int]] = {}  # of each buffer: where they begin and where they end
+        # By span of steps: the buffers that are live in one of them, and those that begin there.
+        self._live: defaultdict[int, set[int]] = defaultdict(set)
+        self._begin: defaultdict[int, set[int]] = defaultdict(set)
         self._copies: dict[Entry, int] = {}  # the last copy of a tensor
         self._log: list[_Change] = []
         self._next = 0  # number of the next buffer
@@ -46,12 +50,7 @@ class TensorMemory:
         """Take back everything that was placed since ``mark``."""
         while len(self._log) > mark:
             change = self._log.pop()
-            for step in change.steps:
-                self._live[step].discard(change.number)
-            if change.before is None:
-                del self._buffers[change.number]
-            else:
-                self._buffers[change.number] = change.before
+            self._set(change.number, change.before)
             if change.entry is not None:
                 self._copies.pop(change.entry, None)
                 if change.copy_before is not None:
@@ -67,13 +66,15 @@ class TensorMemory:
 
         ``without`` is a buffer that counts as gone.
         """
-        live = [buffer for buffer in self._at(range(first_step, last_step + 1)) if buffer is not without]
-        taken = sorted((buffer.offset_bytes, buffer.offset_bytes + aligned(buffer.nbytes)) for buffer in live)
-        offset = 0
-        for start, stop in taken:
-            if offset + aligned(nbytes) <= start:
+        live = self._at(first_step, last_step)
+        if without is not None:
+            live = [number for number in live if self._buffers[number] is not without]
+        offset, needed = 0, aligned(nbytes)
+        for start, stop in sorted(map(self._bytes.__getitem__, live)):
+            if offset + needed <= start:
                 break
-            offset = max(offset, stop)
+            if stop > offset:
+                offset = stop
         return offset if offset + nbytes <= self.capacity_bytes else None
 
     def place(self, name: str, entry: Entry, role: str, nbytes: int, first_step: int, last_step: int) -> Buffer | None:
@@ -82,22 +83,17 @@ class TensorMemory:
         if offset is None:
             return None
         buffer = Buffer(name, entry, role, self.tier, offset, nbytes, first_step, last_step)
-        self._keep(self._next, buffer, range(first_step, last_step + 1))
+        self._keep(self._next, buffer)
         return buffer
 
     def live(self, step: int) -> list[Buffer]:
         """The buffers that are live during ``step``, in the order in which they were placed."""
-        return [self._buffers[number] for number in sorted(self._live.get(step, ()))]
+        return [self._buffers[number] for number in sorted(self._at(step, step))]
 
     def evict(self, buffer: Buffer, step: int) -> None:
         """From ``step`` on the buffer's place is free; cannot be undone."""
-        number = next(number for number in self._live[step] if self._buffers[number] is buffer)
-        for later in range(step, buffer.last_step + 1):
-            self._live[later].discard(number)
-        if step > buffer.first_step:
-            self._buffers[number] = replace(buffer, last_step=step - 1)
-        else:
-            del self._buffers[number]
+        number = next(number for number in self._at(step, step) if self._buffers[number] is buffer)
+        self._set(number, replace(buffer, last_step=step - 1) if step > buffer.first_step else None)
 
     def copy(self, name: str, entry: Entry, nbytes: int, step: int) -> Buffer | None:
         """A place for a copy of a tensor during ``step``: that of an earlier step's copy where nothing came between.
@@ -111,7 +107,7 @@ class TensorMemory:
         if offset is None:
             return None
         buffer = Buffer(name, entry, "resident", self.tier, offset, nbytes, step, step)
-        self._keep(self._next, buffer, range(step, step + 1), entry)
+        self._keep(self._next, buffer, entry)
         return buffer
 
     def keep_copy(self, entry: Entry, step: int) -> Buffer | None:
@@ -120,31 +116,55 @@ class TensorMemory:
         if number is None:
             return None
         old = self._buffers[number]
-        more = range(old.last_step + 1, step + 1)
-        if not self._is_free(old, more):
+        if not self._is_free(old, old.last_step + 1, step):
             return None
         longer = replace(old, last_step=max(step, old.last_step))
-        self._keep(number, longer, more)
+        self._keep(number, longer)
         return longer
 
-    def _at(self, steps: range) -> list[Buffer]:
-        """The buffers that are live in any of ``steps``."""
-        numbers = set().union(*(self._live.get(step, ()) for step in steps))
-        return [self._buffers[number] for number in numbers]
+    def _at(self, first_step: int, last_step: int) -> list[int]:
+        """The numbers of the buffers that are live in any step from first to last."""
+        if first_step > last_step:
+            return []
+        first_span, last_span = first_step // SPAN, last_step // SPAN
+        found = set().union(self._live.get(first_span, ()))
+        for span in range(first_span + 1, last_span + 1):
+            found |= self._begin.get(span, set())
+        buffers = self._buffers
+        return [n for n in found if first_step <= buffers[n].last_step and buffers[n].first_step <= last_step]
 
-    def _is_free(self, place: Buffer, steps: range) -> bool:
+    def _is_free(self, place: Buffer, first_step: int, last_step: int) -> bool:
         start, stop = place.offset_bytes, place.offset_bytes + aligned(place.nbytes)
-        return all(b.offset_bytes + aligned(b.nbytes) <= start or stop <= b.offset_bytes for b in self._at(steps))
+        others = (self._bytes[number] for number in self._at(first_step, last_step))
+        return all(other_stop <= start or stop <= other_start for other_start, other_stop in others)
 
-    def _keep(self, number: int, buffer: Buffer, steps: range, copy_of: Entry | None = None) -> None:
+    def _keep(self, number: int, buffer: Buffer, copy_of: Entry | None = None) -> None:
         before = self._copies.get(copy_of) if copy_of is not None else None
-        self._log.append(_Change(number, self._buffers.get(number), steps, copy_of, before))
+        self._log.append(_Change(number, self._buffers.get(number), copy_of, before))
         self._next = max(self._next, number + 1)
-        self._buffers[number] = buffer
+        self._set(number, buffer)
         if copy_of is not None:
             self._copies[copy_of] = number
-        for step in steps:
-            self._live.setdefault(step, set()).add(number)
+
+    def _set(self, number: int, buffer: Buffer | None) -> None:
+        """Let ``number`` stand for ``buffer``, or for none."""
+        before = self._buffers.get(number)
+        if before is not None:
+            self._begin[before.first_step // SPAN].discard(number)
+            for span in _spans(before):
+                self._live[span].discard(number)
+        if buffer is None:
+            del self._buffers[number]
+            return
+        self._buffers[number] = buffer
+        self._bytes[number] = (buffer.offset_bytes, buffer.offset_bytes + aligned(buffer.nbytes))
+        self._begin[buffer.first_step // SPAN].add(number)
+        for span in _spans(buffer):
+            self._live[span].add(number)
+
+
+def _spans(buffer: Buffer) -> range:
+    return range(buffer.first_step // SPAN, buffer.last_step // SPAN + 1)
 
 
 class FarMemory:

@@ -34,7 +34,12 @@ class Places:
     on_chip: TensorMemory
     spills: dict[int, list[Entry]] = field(default_factory=dict)  # step -> what is copied to DRAM at its end
     moved: list[Entry] = field(default_factory=list)  # all that left L2 for others, copied or not
-    reasons: list[Reason] = field(default_factory=list)
+    said: dict[tuple[str, str], Reason] = field(default_factory=dict)  # by decision and subject
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why the tensors are where they are, in the order in which that was last decided."""
+        return tuple(self.said.values())
 
 
 def place_tensors(
@@ -145,6 +150,5 @@ class _Placer:
 
     def _say(self, decision: str, subject: str, chosen: str, because: str, **numbers: float) -> None:
         """Note a reason; it replaces an older one of the same decision on the same tensor."""
-        reasons = self.places.reasons
-        reasons[:] = [one for one in reasons if (one.decision, one.subject) != (decision, subject)]
-        reasons.append(Reason(decision, subject, chosen, because, numbers))
+        self.places.said.pop((decision, subject), None)
+        self.places.said[decision, subject] = Reason(decision, subject, chosen, because, numbers)

@@ -142,6 +142,22 @@ def test_the_work_of_planning_grows_with_the_number_of_nodes(width: int) -> None
     assert calls[1] < 4.2 * calls[0]
 
 
+def test_the_work_of_planning_grows_with_the_number_of_tensors_that_live_for_long() -> None:
+    """The first result is read last: every tensor lives as long as the next one, and two steps more."""
+    calls = []
+    for length in (50, 200):
+        b = GraphBuilder()
+        values = [b.input((2, 8))]
+        for _ in range(length):
+            values.append(b.op("exp", values[-1]))
+        total = values.pop()
+        while values:
+            total = b.op("add", total, values.pop())
+        graph = b.graph()
+        calls.append(calls_of(lambda graph=graph: make_plan(graph, SPEC)))
+    assert calls[1] < 4.5 * calls[0]
+
+
 def test_a_tile_that_l0_cannot_hold_is_refused() -> None:
     with pytest.raises(SpecError, match="L0"):
         make_plan(matmul_chain(), SPEC, tile=64)
