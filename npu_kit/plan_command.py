@@ -12,8 +12,8 @@ from npu_kit.graph.ir import Graph
 from npu_kit.hw import NpuSpec, load_spec
 from npu_kit.plan.alternatives import alternatives, waits
 from npu_kit.plan.cost import DATAFLOWS
-from npu_kit.plan.folding import instruction_count
 from npu_kit.plan.ir import Plan
+from npu_kit.plan.nest import instruction_count
 from npu_kit.plan.planner import make_plan
 from npu_kit.plan.serialize import load_plan, save_plan
 from npu_kit.render import program, reasons_table, summary_table

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from npu_kit.hw.sources import numbers
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.estimate import estimate_cost
-from npu_kit.plan.folding import instruction_count
 from npu_kit.plan.forecast import forecast, step_bounds
 from npu_kit.plan.ir import Plan, Step
+from npu_kit.plan.nest import instruction_count
 from npu_kit.plan.steps import label
 from npu_kit.plan.traffic import plan_counters
 from npu_kit.trace.counters import Counters, total

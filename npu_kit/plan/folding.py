@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.forecast import Effect, StepEffects
-from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.geometry.rows import LAST
 from npu_kit.plan.ir import Axis, Plan, Step
 from npu_kit.plan.listing import name_of, offset_of
@@ -60,15 +59,6 @@ def fold_step(plan: Plan, step: Step) -> tuple[FoldedItem, ...]:
     axes = [axis for axis in nest.axes if axis.count != 1]
     lines = [line for line in nest.body if nest.times(line)]
     return (*before, *_fold(facts, axes, lines, ()), *after)
-
-
-def instruction_count(plan: Plan, steps: Sequence[int] | None = None) -> int:
-    """Instructions of a plan, or of some of its steps, those that take no cycle included."""
-    count = 0
-    for step in plan.steps if steps is None else (plan.steps[index] for index in steps):
-        nest = nest_of(step, problem_of(plan.graph, step.nodes[0]))
-        count += len(step.prefetch) + len(step.spills) + sum(map(nest.times, nest.body))
-    return count
 
 
 def lines_of(items: Sequence[FoldedItem]) -> Iterator[FoldedLine]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from npu_kit.errors import PlanError
 from npu_kit.graph.ir import DTYPE_BYTES, Entry, Graph
 from npu_kit.plan.cost import CostModel
 from npu_kit.plan.geometry import (
@@ -25,9 +26,12 @@ from npu_kit.plan.geometry import (
     spans_of,
 )
 from npu_kit.plan.ir import Plan, Step
+from npu_kit.plan.nest import instruction_count
 from npu_kit.plan.program import WHOLE, Instruction, copied_tensor, copies_after, copies_before, instructions
 from npu_kit.plan.schedule import Timeline, operands_read
 from npu_kit.trace.events import EVENT_DTYPE, Events
+
+MAX_INSTRUCTIONS = 10_000_000  # of a timeline: some three minutes, and 490 MB
 
 Row = tuple[int, ...]
 Moved = tuple[int, int, int]  # bytes, MACs, cycles
@@ -47,12 +51,22 @@ def forecast(plan: Plan, steps: tuple[int, ...] | None = None) -> Events:
     """The events of a plan, or of some of its steps, one after the other.
 
     Cost: one row per instruction, about 20 microseconds each; ``plan.traffic`` has the totals in closed form.
+
+    Raises:
+        PlanError: there are more than ``MAX_INSTRUCTIONS``.
     """
     return np.fromiter((row for _, _, row in scheduled(plan, steps)), EVENT_DTYPE)
 
 
 def scheduled(plan: Plan, steps: tuple[int, ...] | None = None) -> Iterator[tuple[Step, Instruction, Row]]:
     """Each instruction that moves or computes something, in order, with its step and its event."""
+    count = instruction_count(plan, steps)
+    if count > MAX_INSTRUCTIONS:
+        raise PlanError(
+            f"a timeline of {count:,} instructions",
+            f"each takes 20 microseconds and 49 bytes, and the limit is {MAX_INSTRUCTIONS:,}",
+            "some of the steps, a larger tile, or npu_kit.plan.traffic.plan_counters, which has the totals at once.",
+        )
     chosen = plan.steps if steps is None else tuple(plan.steps[i] for i in steps)
     cost = CostModel(plan.spec, plan.power_mode)
     timeline = Timeline()

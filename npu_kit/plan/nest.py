@@ -8,11 +8,12 @@ listings fold and count it without visiting a tile.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from npu_kit.plan.geometry import Contraction, Problem, Rows, chunk_axes
-from npu_kit.plan.ir import Axis, Operand, Step
+from npu_kit.plan.geometry import Contraction, Problem, Rows, chunk_axes, problem_of
+from npu_kit.plan.ir import Axis, Operand, Plan, Step
 from npu_kit.plan.tiling import stays_along
 
 CHUNK = Contraction.reduction
@@ -78,6 +79,15 @@ def nest_of(step: Step, problem: Problem) -> Nest:
     else:
         work = (Line("compute", stage="finish"),)
     return _nest(step, step.axes, reduction, loads, work, _finish(step, last=reduction, outside=reduction))
+
+
+def instruction_count(plan: Plan, steps: Sequence[int] | None = None) -> int:
+    """Instructions of a plan, or of some of its steps, those that take no cycle included."""
+    count = 0
+    for step in plan.steps if steps is None else (plan.steps[index] for index in steps):
+        nest = nest_of(step, problem_of(plan.graph, step.nodes[0]))
+        count += len(step.prefetch) + len(step.spills) + sum(map(nest.times, nest.body))
+    return count
 
 
 def _nest(

@@ -6,19 +6,25 @@ import time
 import tracemalloc
 from collections import Counter
 
-from graphs import graphs, matmul_chain
+import pytest
+from graphs import GraphBuilder, graphs, matmul_chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_kit.errors import PlanError
+from npu_kit.errors import PlanError, RenderError
 from npu_kit.graph.ir import Entry, Graph, Node, TensorType
 from npu_kit.hw.presets import load_spec
+from npu_kit.plan.alternatives import waits
 from npu_kit.plan.cost import DATAFLOWS
-from npu_kit.plan.folding import FoldedItem, Repeat, fold_step, instruction_count, lines_of
+from npu_kit.plan.folding import FoldedItem, Repeat, fold_step, lines_of
+from npu_kit.plan.forecast import MAX_INSTRUCTIONS, forecast
 from npu_kit.plan.geometry import problem_of
 from npu_kit.plan.listing import list_program, name_of
+from npu_kit.plan.metrics import plan_metrics
+from npu_kit.plan.nest import instruction_count
 from npu_kit.plan.planner import make_plan
 from npu_kit.plan.program import instructions
+from npu_kit.render import program, summary_table, tiles
 from npu_kit.trace.events import ENGINES, KINDS, TIERS
 
 SPEC = load_spec("example")
@@ -130,3 +136,27 @@ def test_two_million_tiles_are_folded_at_once_and_in_no_memory() -> None:
     assert (store.times, store.nbytes) == (2048 * 1024, out.nbytes)
     assert instruction_count(plan) > 10_000_000
     assert peak < 1_000_000 and seconds < 1
+
+
+def test_a_timeline_that_no_memory_holds_is_refused_at_once() -> None:
+    """Each instruction has a row: 777 million of them would take 38 GB and four hours."""
+    b = GraphBuilder()
+    b.op("exp", b.input((2**20, 2**15)))
+    plan = make_plan(b.graph(), load_spec("example").replace(capacity_bytes={"L3": 2**40}))
+    assert instruction_count(plan) > MAX_INSTRUCTIONS
+    for show in (
+        *(forecast, waits, summary_table, plan_metrics, lambda plan: program(plan).rows),
+        lambda plan: program(plan).filter(tile=0),
+    ):
+        with pytest.raises(PlanError, match=r"a timeline of \d+,\d{3},\d{3} instructions.*the limit is 10,000,000"):
+            str(show(plan))
+    str(program(plan))
+
+
+def test_a_tile_of_millions_of_chunks_is_drawn_chunk_by_chunk() -> None:
+    b = GraphBuilder()
+    b.op("matmul", b.input((1, 2**30)), b.input((2**30, 1)))
+    plan = make_plan(b.graph(), load_spec("example").replace(capacity_bytes={"L3": 2**40}))
+    with pytest.raises(RenderError, match=r"chunks, and what at most 100,000 need is shown together. Try: chunk=0"):
+        tiles(plan, 0)
+    assert "Chunk 1000000 of" in str(tiles(plan, 0, chunk=1_000_000))

@@ -13,9 +13,9 @@ from npu_kit.graph.ir import Entry, Graph, Node, TensorType
 from npu_kit.hw import load_spec
 from npu_kit.hw.sources import sources_after
 from npu_kit.plan.cost import DATAFLOWS
-from npu_kit.plan.folding import instruction_count
 from npu_kit.plan.forecast import forecast
 from npu_kit.plan.geometry import chunk_count, tile_count
+from npu_kit.plan.nest import instruction_count
 from npu_kit.plan.planner import make_plan
 from npu_kit.trace.events import KINDS
 from npu_kit_widgets import TileExplorer, tile_explorer

@@ -12,9 +12,9 @@ import traitlets
 
 from npu_kit.graph.ir import Graph
 from npu_kit.hw import NpuSpec, load_spec
-from npu_kit.plan.folding import instruction_count
 from npu_kit.plan.geometry import tile_count
 from npu_kit.plan.ir import Plan, Step
+from npu_kit.plan.nest import instruction_count
 from npu_kit.render import memory_map, tiles, timeline
 from npu_kit.render.format import format_bytes, format_count
 from npu_kit.render.names import node_names, step_titles

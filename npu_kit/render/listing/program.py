@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from npu_kit.plan.folding import FoldedItem, FoldedLine, Repeat, fold_step, instruction_count
+from npu_kit.plan.folding import FoldedItem, FoldedLine, Repeat, fold_step
 from npu_kit.plan.forecast import step_bounds
 from npu_kit.plan.ir import Plan, Step
 from npu_kit.plan.listing import list_program
+from npu_kit.plan.nest import instruction_count
 from npu_kit.render.format import format_count
 from npu_kit.render.listing.columns import preformatted
 from npu_kit.render.listing.difference import PlanDifference, difference

@@ -23,6 +23,8 @@ from npu_kit.render.names import step_title
 from npu_kit.render.tile.letters import letters_of
 from npu_kit.render.tile.operands import OperandBox, operand_boxes
 
+MAX_CHUNKS = 100_000  # whose operands are looked up for one picture: two seconds
+
 _MISSING = Axis("", 1, 1)  # stands for an axis that the output does not have
 
 
@@ -65,16 +67,13 @@ def tile_scene(plan: Plan, step_index: int, tile: int = 0, chunk: int | None = N
         chunk: number of one chunk of the reduction axes, to show only what it needs; None for the whole tile.
 
     Raises:
-        RenderError: no such step, tile or chunk.
+        RenderError: no such step, tile or chunk, or more than ``MAX_CHUNKS`` at once.
     """
     _check("step", step_index, len(plan.steps))
     step = plan.steps[step_index]
     outer, inner = output_axes(step), chunk_axes(step)
     _check("tile", tile, tile_count(step))
-    chunks = [_named(inner, index) for index in tile_indices(inner)]
-    if chunk is not None:
-        _check("chunk", chunk, len(chunks))
-        chunks = chunks[chunk : chunk + 1]
+    chunks = _chunks(inner, chunk)
     at = _named(outer, _unravel(tile, [axis.count for axis in outer]))
     rows, columns = _drawn_axes(outer)
     place = at.get(rows.name, 0), at.get(columns.name, 0)
@@ -110,6 +109,19 @@ def tile_scene(plan: Plan, step_index: int, tile: int = 0, chunk: int | None = N
         chunk=chunk,
         operands=tuple(operand_boxes(plan, step, at, chunks, (rows.name, columns.name))),
     )
+
+
+def _chunks(axes: tuple[Axis, ...], chunk: int | None) -> list[dict[str, int]]:
+    """The places of the chunks whose operands are shown: one, or all where ``chunk`` is None."""
+    counts = [axis.count for axis in axes]
+    count = math.prod(counts)
+    if chunk is not None:
+        _check("chunk", chunk, count)
+        return [_named(axes, _unravel(chunk, counts))]
+    if count > MAX_CHUNKS:
+        why = f"it is summed up in {count:,} chunks, and what at most {MAX_CHUNKS:,} need is shown together"
+        raise RenderError("a tile with all its chunks", why, "chunk=0, for the first of them.")
+    return [_named(axes, index) for index in tile_indices(axes)]
 
 
 def _drawn_axes(outer: Sequence[Axis]) -> tuple[Axis, Axis]:
