@@ -92,7 +92,7 @@ free_operator = "relax.reshape"
 check("start.free_operator", free_operator)
 
 # %% [markdown]
-# ## Stage 1 and 2: patterns and partition
+# ## Stages 1 and 2: patterns and partition
 #
 # A table of *patterns* says what the NPU can compute. `partition` looks for them in the model and cuts it into regions
 # for the NPU and a rest for the host. There is one row per call; read the last column.

@@ -337,8 +337,9 @@ check("patterns.pointwise_reasons", pointwise_reasons)
 
 # %% [markdown]
 # **Change.** Give the NPU a table of two patterns, yours and a matmul, and look at what is left of the digits model.
-# Then swap in other rows of `kit`, such as `kit["example_npu.conv2d_bn_activation_fused"].builds[0]()`. What is the
-# smallest number of patterns that puts half of the calls on the NPU?
+# Then swap in others of `kit`, each as a row with a name, such as
+# `("example_npu.other", *kit["example_npu.conv2d_bn_activation_fused"].builds[0]())`. What is the smallest number of
+# patterns that puts half of the calls on the NPU?
 
 # %%
 matmul = is_op("relax.matmul")(wildcard(), wildcard())

@@ -319,7 +319,7 @@ check("codegen.constant_nodes", constant_nodes)
 
 # %% [markdown] tags=["solution"]
 # *Answer.* Two convolutions have a weight each. Each of the two batch norms has four: scale, shift, mean and variance,
-# one number per channel. Relu and pool have none: 2 * (1 + 4).
+# one number per channel. The matmul has a weight and the add its bias, all others have none: 2 * (1 + 4) + 1 + 1.
 
 # %% [markdown]
 # **Change.** Options are checked as well. The one below is misspelled: read what comes back and mend it. Then ask for a

@@ -14,6 +14,10 @@ _NOT_THEIRS = (
 )
 
 
+# TVM adds the frames of its own C++ and Cython to a traceback, under names of files that are not on this machine.
+_NATIVE = (".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".pxi", ".pyx", "<unknown>")
+
+
 def line_of(error: BaseException) -> str:
     """The innermost line outside of the kit and of installed packages that ``error`` passed through; "" if none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame.filename)]
@@ -32,7 +36,7 @@ def function_line(function: Callable[..., Any]) -> str:
 
 
 def _is_theirs(filename: str) -> bool:
-    return not filename.startswith(("<frozen", *_NOT_THEIRS))
+    return not filename.startswith(("<frozen", *_NOT_THEIRS)) and not filename.endswith(_NATIVE)
 
 
 def _file(filename: str) -> str:

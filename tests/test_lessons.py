@@ -16,8 +16,9 @@ from nbclient import NotebookClient
 
 from npu_kit.byoc.compile import compile as compile_model
 from npu_kit.exercises import exercises_on
+from npu_kit.graph.ir import Entry
 from npu_kit.hw import load_spec
-from npu_kit.plan.forecast import forecast
+from npu_kit.plan.forecast import forecast, total_cycles
 from npu_kit.plan.planner import make_plan
 from npu_kit.plan.traffic import plan_counters
 from npu_kit.render.lanes import lanes_of
@@ -177,3 +178,23 @@ def test_what_lesson_04_says_about_stalls():
     assert {(stall.waits_for, stall.cause) for stall in stalls} == {("operand", "load x")}
     assert not conv_stalls(28, 256 * 1024)
     assert len(conv_stalls(16, 16 * 1024)) > 2 * len(stalls)
+
+
+def test_what_lesson_03_says_about_constants():
+    (graph,) = compile_model(build("digits"), bind_constants=True).graphs
+    users = [graph.nodes[min(graph.consumers(Entry(number)))].name for number in graph.constants]
+    assert {name: users.count(name) for name in users} == {"conv2d": 2, "batch_norm": 8, "matmul": 1, "add": 1}
+    assert "2 * (1 + 4) + 1 + 1" in text_of("03_codegen")
+
+
+def test_what_lesson_04_says_about_shapes_of_tiles():
+    (graph,) = compile_model(probes.matmul_of(100, 300, 80)).graphs
+    plans = [make_plan(graph, load_spec(), tile=shape) for shape in ((32, 32), (16, 64), (8, 128))]
+    square, wide, flat = (total(plan_counters(plan)) for plan in plans)
+    a, b, out = (4 * size for size in (100 * 300, 300 * 80, 100 * 80))
+    assert square.nbytes["L2", "L1"] == 3 * a
+    assert square.dram_bytes == flat.dram_bytes == a + b + out
+    assert ("L3", "L2") not in wide.nbytes and wide.dram_bytes == 2 * a + b + out
+    assert flat.nbytes["L2", "L1"] == 13 * b
+    assert f"{wide.dram_bytes:,} bytes in place of {square.dram_bytes:,}" in text_of("04_runtime")
+    assert total_cycles(forecast(plans[1])) < total_cycles(forecast(plans[0]))

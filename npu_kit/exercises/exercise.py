@@ -190,6 +190,8 @@ def value_exercise(name: str, expected: Callable[[], Any], *, tolerance: float =
         if not first_difference(answer, value, tolerance):
             return ""
         side = ""
+        if isinstance(answer, str) and isinstance(value, str) and value.endswith(f".{answer}"):
+            side = " yet: it is the end of the full name"
         if is_number(answer) and is_number(value):  # the order of texts and of truth values tells nothing
             side = ", it is too small" if answer < value else ", it is too large"
         return f"{describe(answer)} is not it{side}"

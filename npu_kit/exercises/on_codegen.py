@@ -6,6 +6,8 @@ import json
 from functools import cache
 from typing import Any
 
+from tvm import relax
+
 from npu_kit.byoc.codegen.lower import lower
 from npu_kit.byoc.partition import partition
 from npu_kit.exercises.exercise import function_exercise, value_exercise
@@ -26,6 +28,12 @@ def _regions(name: str) -> tuple[Any, ...]:
 
 def _graphs(name: str) -> list[Graph]:
     return [lower(region.function, region.symbol)[0] for region in _regions(name)]
+
+
+def _turned_round(name: str) -> Any:
+    """The region with its parameters in the reverse order: TVM gives the composite the same order, and need not."""
+    region = _regions(name)[0].function
+    return relax.Function(list(region.params)[::-1], region.body, region.ret_ty, region.is_pure, region.attrs)
 
 
 def _nodes_of(region: Any) -> list[dict[str, Any]]:
@@ -63,12 +71,17 @@ EXERCISES = (
     function_exercise(
         "codegen.nodes",
         _nodes_of,
-        lambda: [(_regions(name)[0].function,) for name in _ONE_COMPOSITE],
+        lambda: [*((_regions(name)[0].function,) for name in _ONE_COMPOSITE), (_turned_round("matmul_relu"),)],
         hint="a parameter of the composite is the node of the argument that stands at its place in the call",
-        labels=[f"region of {name}" for name in _ONE_COMPOSITE],
+        labels=[
+            *(f"region of {name}" for name in _ONE_COMPOSITE),
+            "region of matmul_relu, its parameters turned round",
+        ],
     ),
     function_exercise("codegen.row_pointers", _row_pointers, _node_lists, hint="begin with 0, add as you go"),
-    value_exercise("codegen.constant_nodes", _constant_nodes, hint="a batch norm has four, a convolution one"),
+    value_exercise(
+        "codegen.constant_nodes", _constant_nodes, hint="a batch norm has four, the conv2d, matmul and add one each"
+    ),
     function_exercise(
         "codegen.macs_of",
         _macs_of,

@@ -19,6 +19,7 @@ Reasons = Callable[[Match], Sequence[Refusal]]
 
 _NAME = "example_npu.answer"
 _BIAS_SHAPES = ((1, 24, 1, 1), (24, 1, 1), (1, 24, 16, 16), (1, 1, 1, 16), (16, 16))
+_ROW = (1, 1, 1, 24)  # as many values as there are channels, but along a row of a result that is 24 wide
 _KERNELS = ((1, 1), (3, 3), (1, 3), (3, 1))
 _LABELS = ("anchor", "bias", "root")
 
@@ -124,6 +125,11 @@ def _pointwise(match: Match) -> list[Refusal]:
     return [] if kernel == (1, 1) else [Refusal("attribute", "a 1x1 kernel", str(kernel), "the pattern conv2d")]
 
 
+def _bias_models() -> list[tuple[str, Any]]:
+    models = [(f"a bias of shape {shape}", probes.conv_add_relu(shape)) for shape in _BIAS_SHAPES]
+    return [*models, (f"what is added to 24 channels of 24 by 24, of shape {_ROW},", probes.conv_add_relu(_ROW, 24))]
+
+
 def _first_wins() -> int:
     table = [(f"example_npu.{name}", *_builder(name)()) for name in ("relu", "conv2d_bias_activation_fused")]
     return len(partition(probes.conv_add_relu(), patterns=table).report.on_npu)
@@ -143,7 +149,7 @@ EXERCISES = (
                 check_bias,
                 "conv2d_bias_activation_fused",
                 "operand",
-                [(f"a bias of shape {shape}", probes.conv_add_relu(shape)) for shape in _BIAS_SHAPES],
+                _bias_models(),
             )
         ),
         hint="put ones in front of the shape, then compare it with 1 everywhere but on the channel axis",

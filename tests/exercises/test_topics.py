@@ -100,6 +100,28 @@ def late_relu(a, b, memory):
     return np.maximum(tiled()(a, b, memory), 0)
 
 
+def refuse_by_count(match):
+    """As many values as channels are no bias yet."""
+    channels = shape_of(match.labelled("anchor"))[1]
+    return [] if np.prod(shape_of(match.labelled("bias"))) == channels else [Refusal("operand", "a", "b", "")]
+
+
+def misspelt_operator():
+    return is_op("relax.relu")(wildcard())
+
+
+def nodes_by_region_order(region):
+    """Right where the composite takes its arguments in the order of the region's parameters, as TVM writes it."""
+    definition, _ = region.body.blocks[0].bindings
+    number = {parameter: place for place, parameter in enumerate(definition.value.params)}
+    nodes = [{"op": "input", "name": parameter.name} for parameter in region.params]
+    for binding in definition.value.body.blocks[0].bindings:
+        inputs = [[number[operand], 0, 0] for operand in binding.value.args]
+        number[binding.var] = len(nodes)
+        nodes.append({"op": "kernel", "name": binding.value.op.name.split(".")[-1], "inputs": inputs})
+    return nodes
+
+
 def tiled(load=load, clear_tile=True, clear_chunk=False, far_sum=False):
     """The tiled product, right but for what the arguments break."""
 
@@ -145,12 +167,15 @@ WRONG_ANSWERS = [
     ("patterns.bias_reasons", bias_refused_by(Refusal("operand", "a", "b", ""), REFUSAL), "gives 2 refusals"),
     ("patterns.bias_reasons", bias_refused_by(Refusal("operand", 1, "b", "")), "needed is 1, expected a text"),
     ("patterns.bias_reasons", bias_refused_by(Refusal("operand", "a", "", "")), "found is empty"),
+    ("patterns.bias_reasons", refuse_by_count, "of shape (1, 1, 1, 24), is taken"),
+    ("patterns.conv_bias_relu", misspelt_operator, "relax.relu is not registered (misspelt_operator, line"),
     ("patterns.pointwise_reasons", lambda match: [], "a 3x3 kernel is taken"),
     ("patterns.pointwise_reasons", refuse_by_side(2), "a 1x3 kernel is taken"),
     ("patterns.pointwise_reasons", refuse_by_side(3), "a 3x1 kernel is taken"),
     ("patterns.pointwise_reasons", refuse_by_side(2, "dtype"), "the rule is 'dtype', expected 'attribute'"),
     ("patterns.first_wins", 3, "too large"),
     ("patterns.taken_by", "example_npu.conv2d", "is not it"),
+    ("patterns.taken_by", "depthwise_conv2d_activation_fused", "is not it yet: it is the end of the full name"),
     ("partition.cut", fuse_only(one_by_one=True), "has 2 regions, expected 1"),
     ("partition.cut", fuse_only(one_by_one=False), "has 0 regions, expected 1"),
     ("partition.cut", lambda model: 3, "expected an IRModule"),
@@ -159,6 +184,7 @@ WRONG_ANSWERS = [
     ("partition.largest_size", 512, "too large"),
     ("partition.bytes_kept", lambda graph: 0, "found 0"),
     ("codegen.nodes", lambda region: [{"op": "input", "name": p.name} for p in region.params], "found 2 elements"),
+    ("codegen.nodes", nodes_by_region_order, "its parameters turned round): element 2: key 'inputs'"),
     ("codegen.row_pointers", lambda nodes: list(range(len(nodes) + 1)), "element 2: found 2, expected 4"),
     ("codegen.constant_nodes", 5, "too small"),
     ("codegen.macs_of", lambda graph: len(graph.kernels), "found 2"),
