@@ -111,10 +111,12 @@ def _graphs(model: str, spec: NpuSpec) -> list[Graph]:
     except ImportError as error:
         hint = "npu-kit doctor, which says what to install; a saved plan needs no TVM."
         raise ToolError("TVM cannot be imported", str(error), hint) from None
-    regions = partition(build(model), spec, bind_constants=True).regions
-    if not regions:
-        raise NpuKitError(f"{model} has no plan", "nothing of it goes to the NPU")
-    return [lower(region.function, str(region.function.attrs["global_symbol"]))[0] for region in regions]
+    parts = partition(build(model), spec, bind_constants=True)
+    if not parts.regions:
+        first = parts.report[0]
+        why = f"nothing of it goes to the NPU of {spec.name}; the first call, {first.op}, since {first.reason}"
+        raise NpuKitError(f"{model} has no plan", why)
+    return [lower(region.function, str(region.function.attrs["global_symbol"]))[0] for region in parts.regions]
 
 
 def _tile(text: str) -> int | tuple[int, int]:

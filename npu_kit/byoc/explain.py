@@ -34,6 +34,12 @@ class _Place:
     others: tuple[str, ...]  # operators of the other calls of the composite, in order
 
 
+@dataclass(frozen=True)
+class _Refused:
+    here: tuple[tuple[str, Refusal], ...]  # of matches whose root the call is
+    around: tuple[str, ...]  # patterns that refused a match with the call inside
+
+
 def explain(
     prepared: IRModule, partitioned: IRModule, patterns: Sequence[Any], recorder: Recorder
 ) -> tuple[Report, tuple[Region, ...]]:
@@ -66,7 +72,8 @@ def explain(
     for _, function in model_functions(prepared):
         for call, bound in walk_calls(function):
             span = span_label(call)
-            rows.append(_row(call, bound, span, places.get(span), recorder.of(span), named))
+            refused = _Refused(recorder.of(span), recorder.around(span))
+            rows.append(_row(call, bound, span, places.get(span), refused, named))
             losses += _lost_bits(call, rows[-1])
     if losses:
         more = f" So do {len(losses) - 1} more." if len(losses) > 1 else ""
@@ -82,7 +89,9 @@ def _lost_bits(call: Any, row: CallReport) -> list[str]:
     return [f"{row.op} {row.name} keeps sums of products in {dtype}, where they wrap: out_dtype='int32' does not."]
 
 
-def _row(call: Any, bound: Any, span: str, place: _Place | None, refusals: Any, named: frozenset[str]) -> CallReport:
+def _row(
+    call: Any, bound: Any, span: str, place: _Place | None, refused: _Refused, named: frozenset[str]
+) -> CallReport:
     return CallReport(
         index=int(call.span.line),
         span=span,
@@ -93,8 +102,8 @@ def _row(call: Any, bound: Any, span: str, place: _Place | None, refusals: Any, 
         pattern=place.pattern if place else "",
         composite=place.composite if place else "",
         region=place.region if place else "",
-        refusals=refusals,
-        reason=_why_on_npu(place, refusals) if place else _why_on_host(call, bound, refusals, named),
+        refusals=refused.here,
+        reason=_why_on_npu(place, refused.here) if place else _why_on_host(call, bound, refused, named),
     )
 
 
@@ -107,7 +116,7 @@ def _why_on_npu(place: _Place, refusals: tuple[tuple[str, Refusal], ...]) -> str
     return company
 
 
-def _why_on_host(call: Any, bound: Any, refusals: tuple[tuple[str, Refusal], ...], named: frozenset[str]) -> str:
+def _why_on_host(call: Any, bound: Any, refusals: _Refused, named: frozenset[str]) -> str:
     op = relax_name(call)
     if op.startswith("call_tir"):
         return "it is a TensorIR function already, and patterns name Relax operators"
@@ -117,7 +126,9 @@ def _why_on_host(call: Any, bound: Any, refusals: tuple[tuple[str, Refusal], ...
         return f"no pattern names {op}"
     if not bound.is_dataflow:
         return "it stands outside a dataflow block, where nothing is matched"
-    refused = decisive(refusals)
+    refused = decisive(refusals.here)
+    if refused is None and refusals.around:
+        return f"{refusals.around[-1]} refused the match that it is part of; the reason stands at the last call of that"
     if refused is None:
         return f"patterns name {op}, but none has this combination of operators"
     pattern, said = refused

@@ -460,6 +460,14 @@ def test_operator_in_another_combination(make_model):
     assert "none has this combination" in result.report[0].reason
 
 
+def test_call_inside_a_refused_match_names_the_pattern(make_model):
+    pattern = is_op("relax.nn.relu")(is_op("relax.negative")(wildcard()))
+    model = make_model(lambda builder, x: nn.relu(builder.emit(op.negative(x))), x=((2, 4), "float32"))
+    report = partition(model, patterns=[("example_npu.both", pattern, {}, lambda context: False)]).report
+    assert report[0].reason.startswith("example_npu.both refused the match that it is part of")
+    assert "its check said no" in report[1].reason
+
+
 # --- patterns of one's own --------------------------------------------------------------------------------------------
 
 
@@ -512,6 +520,28 @@ def test_patterns_are_objects_or_tuples():
 def test_what_is_no_pattern_is_named(wrong):
     with pytest.raises(PartitionError, match=r"patterns\[1\]"):
         partition(Forward, patterns=[pattern_table()[0], wrong])
+
+
+RELU = is_op("relax.nn.relu")(wildcard())
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ((RELU, {"root": RELU}), "what stands first is CallPattern, and it has to be its name"),
+        ((3, RELU), "what stands first is int"),
+        (("example_npu.relu", "relax.nn.relu"), "behind its name stands str, and it has to be a pattern"),
+        (("example_npu.relu", (RELU, {"root": RELU})), "behind its name stands a tuple of 2"),
+        (("example_npu.relu", RELU, [RELU]), "its annotations are a list of 1"),
+        (("example_npu.relu", RELU, {"root": "relu"}), "its annotations are a dict of 1"),
+        (("example_npu.relu", RELU, None, True), "its check is bool, and has to be a function"),
+        (("example_npu.relu", RELU, None, None, 3), "its attribute getter is int"),
+    ],
+)
+def test_a_row_of_wrong_parts_is_told_in_plain_words(row, words):
+    with pytest.raises(PartitionError, match=words) as caught:
+        partition(Forward, patterns=[row])
+    assert "Mismatched" not in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", ["example_npu", 3, FusionPattern("example_npu.x", wildcard())])

@@ -162,7 +162,9 @@ class _Lowering(Evaluator[str]):
         if definition is None:
             is_loop = name.startswith("call_tir")
             hint = "LegalizeOps after RunCodegen, not before." if is_loop else "a pattern that leaves it outside."
-            _refuse(f"{name} in {place}", f"the NPU computes {', '.join(calls.OP_OF_RELAX)}", hint)
+            _refuse(
+                f"{name} in {place}", f"the NPU has no operation for it, only for {', '.join(calls.OP_OF_RELAX)}", hint
+            )
         operands = (self.evaluate(operand, scope, composite) for operand in calls.tensor_operands(call))
         inputs = tuple(entry for value in operands for entry in self.tensors_of(value, f"{name} in {place}"))
         types = [self.type_of(entry) for entry in inputs]

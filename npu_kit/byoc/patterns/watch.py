@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from tvm import relax
+from tvm.relax.dpl import DFPattern
 from tvm.relax.transform import FusionPattern
 
 from npu_kit.byoc.model.calls import span_label
@@ -27,11 +29,16 @@ class Recorder:
     """What happened while patterns were matched."""
 
     refusals: dict[str, dict[tuple[str, Refusal], None]] = field(default_factory=dict)  # span label -> in order, once
+    refused_with: dict[str, dict[str, None]] = field(default_factory=dict)  # span label -> patterns, in order, once
     error: BaseException | None = None  # raised by a check of the pattern list
 
     def of(self, span: str) -> tuple[tuple[str, Refusal], ...]:
         """(pattern, refusal) of each match whose root is the call at ``span``, in order of matching."""
         return tuple(self.refusals.get(span, ()))
+
+    def around(self, span: str) -> tuple[str, ...]:
+        """The patterns that refused a match with the call at ``span`` in it, not as its root, in order of matching."""
+        return tuple(self.refused_with.get(span, ()))
 
 
 def watch(patterns: Sequence[Any], recorder: Recorder) -> list[FusionPattern]:
@@ -69,6 +76,9 @@ def _watch(item: Any, index: int, recorder: Recorder) -> FusionPattern:
             raise RuntimeError(f"the check of {name} raised an error") from error
         for refusal in refusals or [SAID_NO]:
             recorder.refusals.setdefault(span, {})[name, refusal] = None
+        for value in context.matched_bindings.values():
+            if isinstance(value, relax.Call) and (inner := span_label(value)) != span:
+                recorder.refused_with.setdefault(inner, {})[name] = None
         return False
 
     def watched_getter(annotated: Any) -> dict[str, Any]:
@@ -97,6 +107,9 @@ def _parts(item: Any, index: int) -> tuple[str, Any, Any, Callable[[Any], bool] 
         return str(item.name), item.pattern, item.annotation_patterns, item.check, item.attrs_getter
     if isinstance(item, tuple) and 2 <= len(item) <= 5:
         name, pattern, labels, check, getter = item + (None,) * (5 - len(item))
+        if misfit := _misfit(name, pattern, labels, check, getter):
+            hint = 'a row such as ("example_npu.mine", pattern, {"root": pattern}, check).'
+            raise PartitionError(f"patterns[{index}] is no row of a pattern table", misfit, hint)
         try:
             whole = FusionPattern(name, pattern, labels, check, getter)
         except (TypeError, ValueError) as error:
@@ -107,3 +120,22 @@ def _parts(item: Any, index: int) -> tuple[str, Any, Any, Callable[[Any], bool] 
         "a FusionPattern or a tuple (name, pattern, annotations, check) is needed",
         "None for the kit's own table, or a list as FuseOpsByPattern takes it.",
     )
+
+
+def _misfit(name: Any, pattern: Any, labels: Any, check: Any, getter: Any) -> str:
+    """Which part of a row is of a wrong kind, "" if none is. TVM's own words for it are the C++ signature."""
+    if not isinstance(name, str):
+        return f"what stands first is {_kind(name)}, and it has to be its name, a text"
+    if not isinstance(pattern, DFPattern):
+        return f"behind its name stands {_kind(pattern)}, and it has to be a pattern, as is_op makes one"
+    named = isinstance(labels, Mapping) and all(isinstance(part, DFPattern) for part in labels.values())
+    if labels is not None and not named:
+        return f"its annotations are {_kind(labels)}, and have to be a dictionary of labels and parts of the pattern"
+    for what, function in (("check", check), ("attribute getter", getter)):
+        if function is not None and not callable(function):
+            return f"its {what} is {_kind(function)}, and has to be a function"
+    return ""
+
+
+def _kind(part: Any) -> str:
+    return f"a {type(part).__name__} of {len(part)}" if isinstance(part, tuple | list | dict) else type(part).__name__

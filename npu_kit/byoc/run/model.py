@@ -74,6 +74,10 @@ class RunnableModel:
         with kept_by(self._keeper):
             return _to_arrays(call_through(lambda: self._machine()[self._entry](*tensors)))
 
+    def __repr__(self) -> str:
+        takes = ", ".join([*map(str, self._parameters[:3]), *(["..."] if len(self._parameters) > 3 else [])])
+        return f"{type(self).__name__}({self._entry} of {takes or 'nothing'})"
+
     def _machine(self) -> Any:
         """This thread's virtual machine: TVM crashes where threads share one."""
         if not hasattr(self._machines, "machine"):
