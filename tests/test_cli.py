@@ -138,6 +138,10 @@ def test_regions_are_shown_one_by_one(run, tmp_path):
         (("matmul_relu", "--machine", "none"), "no preset 'none'"),
         (("matmul_relu", "--power-mode", "turbo"), "no power mode 'turbo'"),
         (("float64_matmul",), "nothing of it goes to the NPU"),
+        (
+            ("conv_relu", "--machine", "ethos_u65_like"),
+            "the first call, relax.nn.conv2d, since example_npu.conv2d refused",
+        ),
         (("none.json",), "cannot read none.json"),
         (("none.json", "--tile", "8"), "it has its machine, tile"),
     ],

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from npu_kit import cli
@@ -159,3 +160,17 @@ def test_notice_and_licence():
     assert "Apache License" in licence
     assert "END OF TERMS AND CONDITIONS" in licence
     assert "Creative Commons Attribution 4.0" in (ROOT / "NOTICE").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("answer", "failed"), [("1024", 0), ("7", 1)])
+def test_the_guide_grades_by_checks_and_not_by_saved_outputs(answer, failed, tmp_path):
+    setting, _, *arguments = fences(ROOT / "docs" / "instructor-guide.md", "console")[0].split()
+    assert setting == "NPU_KIT_EXERCISES=strict" and arguments.pop() == "submission.ipynb"
+    source = f"from npu_kit.exercises import check\nprint(check('start.image_bytes', {answer}))"
+    cell = nbformat.v4.new_code_cell(source, execution_count=1)
+    cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text="as it was on the learner's machine")]
+    submission = tmp_path / "submission.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), submission)
+    command = [sys.executable, *arguments, "-p", "no:cacheprovider", str(submission)]
+    environment = {**os.environ, "NPU_KIT_EXERCISES": "strict"}
+    assert subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True).returncode == failed

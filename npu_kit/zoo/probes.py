@@ -12,7 +12,7 @@ from npu_kit.zoo.main_function import Emit, build_main, tensor
 
 
 def conv_add_relu(other: tuple[int, ...] = (1, 24, 1, 1), size: int = 16) -> Any:
-    """``relu(conv2d(x, w) + b)``, result (1, 24, size, size): bias or residual, depending on the shape ``other`` of b."""
+    """``relu(conv2d(x, w) + b)`` of 24 channels: a bias or a residual, depending on the shape ``other`` of b."""
     x, w, b = tensor("x", (1, 8, size, size)), tensor("w", (24, 8, 3, 3)), tensor("b", other)
 
     def body(emit: Emit) -> Any:

@@ -94,6 +94,10 @@ def test_without_the_kit_the_message_says_what_to_import(exported):
     assert "npu_kit." in done.stderr.strip().splitlines()[-1]
 
 
+def test_a_loaded_model_says_what_it_takes(exported):
+    assert repr(npu_kit.load(exported[0], trust=True)).startswith("RunnableModel(main of x (")
+
+
 def test_loading_needs_trust(exported):
     with pytest.raises(ToolError, match="a shared library is a program"):
         npu_kit.load(exported[0])
