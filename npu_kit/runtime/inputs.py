@@ -51,8 +51,8 @@ def admit(values: Sequence[Any], parameters: Sequence[Parameter], what: str = "t
 def _admit(value: Any, parameter: Parameter, symbols: dict[str, tuple[int, str]]) -> NDArray[Any]:
     what = f"parameter {parameter}"
     if not isinstance(value, np.ndarray | np.generic) or isinstance(value, np.ma.MaskedArray):
-        hint = f'np.asarray(value, dtype="{parameter.dtype}").'
-        raise InputError(what, f"a NumPy array is needed and a {type(value).__name__} was given", hint)
+        found = f"a NumPy array is needed and a {type(value).__name__} was given"
+        raise InputError(what, found, _as_array(value, parameter.dtype))
     array = np.asarray(value)
     if array.dtype.newbyteorder("=") != np.dtype(parameter.dtype):
         hint = f'x.astype("{parameter.dtype}"), where losing range or precision is right.'
@@ -73,7 +73,27 @@ def _check_shape(shape: tuple[int, ...], parameter: Parameter, symbols: dict[str
             if extent != first:
                 raise InputError(what, f"{wanted} is {extent} at axis {axis} of {found}, and {first} at {where}")
         elif extent != wanted:
-            raise InputError(what, f"axis {axis} must be {wanted} and is {extent} in {found}")
+            why = f"axis {axis} must be {wanted} and is {extent} in {found}"
+            raise InputError(what, why, _in_order(shape, parameter))
+
+
+def _as_array(value: Any, dtype: str) -> str:
+    """How to make an array of what is none. ``np.asarray`` cannot read TVM's tensors, and loses a mask."""
+    if isinstance(value, np.ma.MaskedArray):
+        return "value.filled(number), with the number that stands for what is masked."
+    if callable(getattr(value, "numpy", None)):
+        return "value.numpy()."
+    return f'np.asarray(value, dtype="{dtype}").'
+
+
+def _in_order(shape: tuple[int, ...], parameter: Parameter) -> str:
+    """The transpose that brings ``shape`` into the parameter's, where the sizes are the same but for their order."""
+    sizes = [extent for extent in parameter.shape if isinstance(extent, int)]
+    if len(sizes) < len(shape) or sorted(sizes) != sorted(shape):
+        return ""
+    left = list(range(len(shape)))
+    order = [left.pop(next(k for k, axis in enumerate(left) if shape[axis] == size)) for size in sizes]
+    return f"x.transpose({', '.join(map(str, order))}), if only the order of its axes differs."
 
 
 def _type_text(shape: tuple[Extent, ...], dtype: str) -> str:

@@ -67,6 +67,17 @@ def test_dtypes_follow_the_machine(offload):
     assert refused_by(offload(nn.relu, integers, x=of("int16"))) == {"dtype"}
 
 
+def test_an_operation_of_floats_asks_a_machine_of_integers_for_another_machine(offload):
+    integers = load_spec().replace(dtypes=("int8",))
+    call = offload(nn.softmax, integers, x=of("float32"))
+    assert call.reason.startswith(
+        "example_npu.softmax refused it, dtype: needs a machine with float16 or float32 for x of softmax, "
+        "found one with int8, uint8 and int32 (try: another machine, or leave it on the host)"
+    )
+    (_, first), *_ = offload(nn.softmax, integers, x=of("float64")).refusals
+    assert first.needed == "a machine with float16 or float32 for x of softmax"
+
+
 def test_result_dtype_counts_too(offload):
     inputs = {"x": of("int8", (2, 4)), "w": of("int8", (4, 3))}
     assert offload(lambda x, w: op.matmul(x, w, out_dtype="int32"), **inputs).where == "npu"
@@ -183,6 +194,13 @@ POOL = {"x": of("float32", IMAGE)}
 def test_attributes(offload, taken, refused, inputs):
     assert offload(taken, **inputs).where == "npu"
     assert refused_by(offload(refused, **inputs)) == {"attribute"}
+
+
+def test_a_norm_over_two_axes_is_told_that_it_takes_one(offload):
+    inputs = {"x": of("float32", (2, 3, 4)), "gamma": of("float32", (3, 4)), "beta": of("float32", (3, 4))}
+    call = offload(lambda x, gamma, beta: nn.layer_norm(x, gamma, beta, axes=[1, 2]), **inputs)
+    assert refused_by(call) == {"attribute"}
+    assert "needs layer_norm along one axis, found (1, 2) (try: reshapes that make one axis of several" in call.reason
 
 
 def test_clip_bounds_of_an_integer_are_values_of_its_dtype(offload):

@@ -68,6 +68,24 @@ def test_what_would_change_values_is_refused(value, message):
         admit([value], [X])
 
 
+def test_what_is_no_array_or_stands_the_wrong_way_round_is_told_how_to_become_one():
+    class Tensor:  # of TVM or torch: np.asarray reads neither for sure
+        def numpy(self):
+            return np.zeros((2, 4), "float32")
+
+    masked = np.ma.masked_array(np.zeros((2, 4), "float32"), True)
+    for value, hint in ((Tensor(), r"value\.numpy\(\)"), (masked, r"value\.filled\(number\)")):
+        with pytest.raises(InputError, match=f"Try: {hint}"):
+            admit([value], [X])
+    image = Parameter("x", (1, 3, 8, 9), "float32")
+    with pytest.raises(InputError) as caught:
+        admit([np.zeros((1, 8, 9, 3), "float32")], [image])
+    assert caught.value.hint == "x.transpose(0, 3, 1, 2), if only the order of its axes differs."
+    with pytest.raises(InputError) as caught:
+        admit([np.zeros((1, 8, 9, 4), "float32")], [image])
+    assert caught.value.hint == ""
+
+
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_the_number_of_arrays_is_checked_first(count):
     parameters = [X, Parameter("w", (4,), "float32")]

@@ -47,6 +47,7 @@ def check_dtypes(match: Match, call: Any) -> list[Refusal]:
     own = dtypes_of(match.spec)
     is_chain = match.is_quantized_chain
     refused: dict[tuple[str, str], list[str]] = {}  # (dtypes wanted, dtype found) -> operands, to say it once for all
+    lacking: dict[tuple[str, ...], list[str]] = {}  # dtypes of the operation, none of them the machine's -> operands
     for name, expr in (*named_operands(definition, call), ("result", result_of(call))):
         if name == "result":
             is_between = not call.same_as(match.root)
@@ -55,16 +56,29 @@ def check_dtypes(match: Match, call: Any) -> list[Refusal]:
         allowed = (*own, *FLOATS) if is_chain and is_between else own
         wanted = [dtype for dtype in allowed if dtype in definition.inputs.get(name, allowed)]
         found = dtype_of(expr)
-        if found not in wanted:
+        if not wanted:
+            lacking.setdefault(definition.inputs[name], []).append(name)
+        elif found not in wanted:
             refused.setdefault((", ".join(wanted), found), []).append(name)
     return [
-        Refusal(
-            "dtype",
-            f"{definition.name} with {_listed(names)} of {wanted or 'a dtype this machine lacks'}",
-            found or "no known dtype",
-            "a cast, or leave it on the host",
-        )
-        for (wanted, found), names in refused.items()
+        *(
+            Refusal(
+                "dtype",
+                f"a machine with {' or '.join(dtypes)} for {_listed(names)} of {definition.name}",
+                f"one with {_listed(list(own))}",
+                "another machine, or leave it on the host",
+            )
+            for dtypes, names in lacking.items()
+        ),
+        *(
+            Refusal(
+                "dtype",
+                f"{definition.name} with {_listed(names)} of {wanted}",
+                found or "no known dtype",
+                "a cast, or leave it on the host",
+            )
+            for (wanted, found), names in refused.items()
+        ),
     ]
 
 
@@ -150,6 +164,9 @@ def _check_against_table(definition: OpDef, call: Any) -> list[Refusal]:
 
 
 def _refuse_attribute(definition: OpDef, key: str, attribute: AttrDef, value: Any) -> Refusal:
+    if attribute.kind == "axis" and not isinstance(value, int):
+        hint = "reshapes that make one axis of several, or leave it on the host"
+        return Refusal("attribute", f"{definition.name} along one {key}", str(value), hint)
     if attribute.choices:
         needed = f"one of {', '.join(attribute.choices)}"
     elif attribute.kind == "float":
