@@ -89,10 +89,11 @@ def _refuse_other_backends(patterns: Sequence[Any]) -> None:
     for pattern in patterns:
         backend, _, rest = str(pattern.name).partition(".")
         if backend != BACKEND or not rest:
+            own = rest or ("mine" if backend in ("", BACKEND) else backend)
             raise PartitionError(
                 f"pattern {pattern.name!r}",
                 f"what stands before the dot in a pattern's name is the backend, and it must be {BACKEND}",
-                f"the name '{BACKEND}.{rest or backend}'.",
+                f"the name '{BACKEND}.{own}'.",
             )
 
 

@@ -229,11 +229,25 @@ def test_a_file_that_the_system_cannot_load_is_refused(copied, content):
     described = json.loads(manifest.read_text()) | {"sha256": hashlib.sha256(content).hexdigest()}
     library.write_bytes(content)
     manifest.write_text(json.dumps(described))
-    with pytest.raises(ToolError, match=r"cannot load .*model\.so: .*exporting the model again"):
+    with pytest.raises(ToolError, match=r"cannot load .*model\.so: the system does not take it as a library: "):
         npu_kit.load(library, trust=True)
 
 
-@pytest.mark.parametrize("name", ["model", "model.o", "model.tar", "model.json", "@model.so", "-o.so", "x\u202e\n.so"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model",
+        ".so",
+        "model.o",
+        "model.tar",
+        "model.json",
+        "model.so.1",
+        "@model.so",
+        "-o.so",
+        "[1] ü.so",
+        "x\u202e\n.so",
+    ],
+)
 def test_any_name_is_one_for_a_library(tmp_path, monkeypatch, name):
     """TVM chooses what to write and how to read it by the suffix; a compiler takes @name for a file of options."""
     monkeypatch.chdir(tmp_path)
@@ -249,6 +263,14 @@ def test_a_model_is_loaded_though_the_folder_of_copies_is_gone(exported, tmp_pat
     npu_kit.load(library, trust=True)
     shutil.rmtree(artefact._copies())
     np.testing.assert_allclose(npu_kit.load(library, trust=True).run(np.load(x)), expected, atol=1e-5)
+
+
+def test_models_of_one_process_do_not_override_each_other(tmp_path):
+    """TVM registered the symbols of each exported model for the whole process, and warned at the second one."""
+    code = "import sys, npu_kit\nfor path in sys.argv[1:]: npu_kit.load(path, trust=True)\n"
+    libraries = [npu_kit.compile(two_layers(seed)[0]).export(tmp_path / f"{seed}.so") for seed in (6, 7)]
+    done = python(code, *libraries)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_missing_files_are_named(copied):

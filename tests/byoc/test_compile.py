@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import signal
 import threading
 import time
@@ -386,6 +388,15 @@ def test_what_the_npu_cannot_compute_is_refused_with_ones_own_patterns():
     patterns = [("example_npu.sin", is_op("relax.sin")(wildcard()))]
     with pytest.raises(UnsupportedError, match=r"relax\.sin in composite example_npu\.sin#0"):
         npu_kit.compile(builder.get(), patterns=patterns)
+
+
+def test_a_model_is_copied_as_itself_and_where_it_cannot_be_pickled_another_way_is_told(x):
+    mod, reference = dense(11)
+    compiled = npu_kit.compile(mod, bind_constants=True)
+    for same in (copy.copy(compiled), copy.deepcopy({"model": compiled})["model"]):
+        np.testing.assert_allclose(same.run(x), reference(x), atol=1e-5)
+    with pytest.raises(UnsupportedError, match=r"cannot be pickled: .* Try: export\(path\) here and npu_kit\.load"):
+        pickle.dumps(compiled)
 
 
 def test_repr_is_short():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import traceback
@@ -412,10 +413,15 @@ def test_partitioning_twice_is_refused():
             partition(partition(TwoLayers, merge=merge).module)
 
 
-@pytest.mark.parametrize("name", ["lesson.tanh", "tanh", "example_npu", "example_npux.tanh"])
+@pytest.mark.parametrize(
+    "name", ["lesson.tanh", "tanh", "example_npu", "example_npu.", "example_npux.tanh", ".tanh", ""]
+)
 def test_patterns_of_another_backend_are_refused(name):
-    with pytest.raises(PartitionError, match=f"pattern '{name}': .*the backend, and it must be example_npu"):
-        partition(Forward, patterns=[(name, is_op("relax.tanh")(wildcard()))])
+    pattern = is_op("relax.tanh")(wildcard())
+    with pytest.raises(PartitionError, match=f"pattern '{name}': .*the backend, and it must be example_npu") as caught:
+        partition(Forward, patterns=[(name, pattern)])
+    (advised,) = re.findall("the name '(.*)'", caught.value.hint)
+    partition(Forward, patterns=[(advised, pattern)])  # which is a name that is taken
 
 
 def test_regions_of_another_backend_stay(run_on_host, x):

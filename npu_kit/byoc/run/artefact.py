@@ -57,7 +57,7 @@ def export(model: RunnableModel, executable: Any, path: str | os.PathLike[str]) 
         # Under a name of the kit's: TVM takes the kind of file from the name, and compilers take some for options.
         with tempfile.TemporaryDirectory(prefix=".npu_kit_", dir=library.parent.absolute()) as folder:
             linked = Path(folder) / f"model{_SUFFIX}"
-            call_through(executable.export_library, str(linked))
+            call_through(lambda: executable.export_library(str(linked), fpack_imports=_pack_imports))
             linked.replace(library)
         manifest = {
             "format": FORMAT,
@@ -72,6 +72,18 @@ def export(model: RunnableModel, executable: Any, path: str | os.PathLike[str]) 
     return library
 
 
+def _pack_imports(module: Any, _is_system_lib: bool, prefix: str, folder: str) -> str:
+    """Write what the executable holds besides code to an object file; returns its path.
+
+    TVM takes code that was built without optimization, as that of regions is, for a system library. Its symbols would
+    be registered for the whole process, and each model that is loaded would override those of the one before.
+    """
+    pack = tvm.get_global_func("runtime.ModulePackImportsToLLVM")
+    path = str(Path(folder) / "imports.o")
+    pack(module, False, '{"kind": "llvm"}', prefix).write_to_file(path)
+    return path
+
+
 def load(path: str | os.PathLike[str], *, trust: bool = False) -> RunnableModel:
     """Load what ``Compiled.export`` wrote.
 
@@ -80,7 +92,8 @@ def load(path: str | os.PathLike[str], *, trust: bool = False) -> RunnableModel:
         trust: a shared library is a program: with True you say that you know where this one comes from.
 
     Raises:
-        ToolError: ``trust`` is False, a file is missing, or the library is not the one that the manifest describes.
+        ToolError: ``trust`` is False, a file is missing, or the library is not the one that the manifest describes, or
+            none that this system can load.
     """
     if not trust:
         raise ToolError(
@@ -96,9 +109,14 @@ def load(path: str | os.PathLike[str], *, trust: bool = False) -> RunnableModel:
     except OutsideError as error:
         raise ToolError(f"cannot read the manifest {manifest}", str(error), "exporting the model again.") from error
     try:
-        module = tvm.runtime.load_module(str(_copy_by_content(library, sha256)))
-    except (OSError, ValueError, RuntimeError) as error:  # the system's loader: of another machine, for example
-        raise ToolError(f"cannot load {path}", str(error)[-400:], "exporting the model again.") from None
+        copy = _copy_by_content(library, sha256)
+    except (OSError, ValueError) as error:
+        raise ToolError(f"cannot load {path}", str(error), "exporting the model again.") from None
+    try:
+        module = tvm.runtime.load_module(str(copy))
+    except Exception as error:  # whatever TVM and the system's loader raise for a file that is no library of theirs
+        why = f"the system does not take it as a library: {str(error)[-400:]}"
+        raise ToolError(f"cannot load {path}", why, "exporting the model again, on a machine like this one.") from error
     model = RunnableModel(module, entry, parameters)
     if not model.has_entry():
         raise ToolError(f"cannot load {path}", f"it has no function {entry!r:.80}", "exporting the model again.")
@@ -124,7 +142,8 @@ def _copy_by_content(library: Path, sha256: str) -> Path:
 
     The system's loader gives a path that it has loaded once the same library again, whatever the file holds by then: a
     model exported twice to one path would go on to be the first. And it maps the file: one that was cut short ends the
-    process. What is loaded is the copy that was summed up, not a file that may change in between.
+    process. What is loaded is the copy that was summed up, not a file that may change in between. TVM chooses a loader
+    by the end of a name, so the copy has that of a library.
     """
     verify_ordinary(library)
     copy = _copies() / f"{sha256}{_SUFFIX}"

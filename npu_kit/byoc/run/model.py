@@ -78,6 +78,19 @@ class RunnableModel:
         takes = ", ".join([*map(str, self._parameters[:3]), *(["..."] if len(self._parameters) > 3 else [])])
         return f"{type(self).__name__}({self._entry} of {takes or 'nothing'})"
 
+    def __copy__(self) -> RunnableModel:
+        return self  # nothing about a built model changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RunnableModel:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise UnsupportedError(
+            "a built model cannot be pickled",
+            "it holds machine code in the memory of this process",
+            "export(path) here and npu_kit.load(path, trust=True) there, or compiling there.",
+        )
+
     def _machine(self) -> Any:
         """This thread's virtual machine: TVM crashes where threads share one."""
         if not hasattr(self._machines, "machine"):
