@@ -53,7 +53,7 @@ def partition(
             does not begin with ``example_npu.``. What a check of ``patterns`` raises comes out as it was raised.
         UnsupportedError: ``mod`` holds what TVM does not survive.
     """
-    if merge not in MERGE_MODES:
+    if not isinstance(merge, str) or merge not in MERGE_MODES:
         raise PartitionError(f"merge={merge!r:.80}", f"it is one of {', '.join(map(repr, MERGE_MODES))}")
     if not isinstance(bind_constants, bool):
         raise PartitionError(f"bind_constants={bind_constants!r:.80}", "it is True or False")

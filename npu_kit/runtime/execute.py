@@ -86,7 +86,7 @@ def execute(
 
 def verify_mode(mode: str) -> None:
     """Raise ExecutionError if ``mode`` is none of ``MODES``."""
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:  # an array would be compared element by element
         raise ExecutionError(f"no mode {mode!r:.80}", f"there are {' and '.join(MODES)}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -19,11 +20,12 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+from npu_kit.byoc.compile import compile as compile_model
 from npu_kit.byoc.model.normalize import prepare
 from npu_kit.byoc.partition import partition
 from npu_kit.byoc.patterns.table import pattern_table
 from npu_kit.byoc.report import CallReport, Refusal, Report
-from npu_kit.errors import PartitionError, SpecError, UnsupportedError
+from npu_kit.errors import ExecutionError, PartitionError, SpecError, UnsupportedError
 
 op, nn = relax.op, relax.op.nn
 
@@ -807,3 +809,20 @@ def test_names_from_outside_are_escaped():
 def test_partition_shows_itself_in_a_line():
     assert len(repr(partition(TwoLayers))) < 200
     assert "matmul_relu_fused" in partition(TwoLayers)._repr_html_()
+
+
+def test_patterns_without_end_and_options_that_are_arrays_are_refused():
+    row = ("example_npu.relu", is_op("relax.nn.relu")(wildcard()))
+    x = relax.Var("x", relax.TensorType((4,), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(relax.op.nn.relu(x))
+        builder.emit_func_output(y)
+    with pytest.raises(PartitionError, match="patterns has no end: at most 10,000 patterns are taken"):
+        partition(builder.get(), patterns=itertools.repeat(row))
+    options = np.array(["safe", "never"])
+    with pytest.raises(PartitionError, match=r"merge=array.*it is one of"):
+        partition(builder.get(), merge=options)
+    with pytest.raises(ExecutionError, match="no mode array"):
+        compile_model(builder.get(), mode=options)

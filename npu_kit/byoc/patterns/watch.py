@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from npu_kit.errors import PartitionError
 # The attribute of a composite that names its root call. It also keeps two equal composites apart: TVM would let them
 # share one function, and to a learner one of two equal layers would vanish.
 ROOT_ATTRIBUTE = "npu_kit_root"
+
+MAX_PATTERNS = 10_000  # a generator may go on for ever
 
 SAID_NO = Refusal("check", "a check that says yes", "its check said no", "accept(refusals) in the check, to see why")
 
@@ -49,11 +52,14 @@ def watch(patterns: Sequence[Any], recorder: Recorder) -> list[FusionPattern]:
             annotations, a check and an attribute getter.
 
     Raises:
-        PartitionError: an item is neither, or ``patterns`` is no list.
+        PartitionError: an item is neither, ``patterns`` is no list, or it has more than ``MAX_PATTERNS``.
     """
     if isinstance(patterns, str | FusionPattern) or not isinstance(patterns, Iterable):
         raise PartitionError(f"patterns is {type(patterns).__name__}", "a list is needed", "[...] around it.")
-    return [_watch(item, index, recorder) for index, item in enumerate(patterns)]
+    watched = [_watch(item, index, recorder) for index, item in enumerate(islice(patterns, MAX_PATTERNS + 1))]
+    if len(watched) > MAX_PATTERNS:
+        raise PartitionError("patterns has no end", f"at most {MAX_PATTERNS:,} patterns are taken", "a list.")
+    return watched
 
 
 def _watch(item: Any, index: int, recorder: Recorder) -> FusionPattern:
