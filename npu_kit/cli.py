@@ -7,6 +7,7 @@ the command line makes no sense. What needs TVM imports it when it is asked for,
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -35,9 +36,12 @@ from npu_kit.render.tables import Table
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; ``arguments`` are those of the command line by default."""
     options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name that this terminal cannot show is shown escaped
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code: int = options.command(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None where the shell closed it
+            sys.stdout.flush()
         return code
     except NpuKitError as error:
         print(f"npu-kit: {error}", file=sys.stderr)
@@ -46,8 +50,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("npu-kit: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, `head` for example, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 1
+    except OSError as error:  # a full disk, for example
+        print(f"npu-kit: {error.strerror or error}", file=sys.stderr)
+        _drop_output()
+        return 1
+
+
+def _drop_output() -> None:
+    """Let what is still to be written go nowhere: Python writes it when it ends, and would fail again."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

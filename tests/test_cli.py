@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 
@@ -11,7 +13,7 @@ import pytest
 import npu_kit
 from npu_kit import cli, lessons
 from npu_kit.errors import NpuKitError
-from npu_kit.hw import load_spec, preset_names, spec_from_json
+from npu_kit.hw import load_spec, preset_names, spec_from_json, spec_to_json
 
 
 @pytest.fixture
@@ -223,6 +225,24 @@ def test_runs_as_a_module_and_stops_quietly_when_the_reader_does():
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait(timeout=60) == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device here")
+def test_output_that_cannot_be_written_is_one_sentence(tmp_path):
+    command = f"{shlex.quote(sys.executable)} -m npu_kit ops"
+    for where, code, told in ((">/dev/full", 1, "npu-kit: No space left on device\n"), (">&-", 0, "")):
+        done = subprocess.run(f"{command} {where}", shell=True, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (code, told)
+
+
+def test_what_a_terminal_cannot_show_is_escaped(tmp_path):
+    file = tmp_path / "own.json"
+    file.write_text(spec_to_json(load_spec().replace(description="caf\u00e9")), encoding="utf-8")
+    command = [sys.executable, "-m", "npu_kit", "spec", str(file)]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("example: caf\\xe9\n")
 
 
 def test_ops_lists_all_and_shows_one(run):
