@@ -52,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, `head` for example, has seen enough
         _drop_output()
         return 1
-    except OSError as error:  # a full disk, for example
-        print(f"npu-kit: {error.strerror or error}", file=sys.stderr)
+    except OSError as error:  # a full disk; files that are asked for have errors of their own
+        print(f"npu-kit: cannot write the output: {error.strerror or error}", file=sys.stderr)
         _drop_output()
         return 1
 

@@ -28,6 +28,11 @@ class OutsideError(ValueError):
         self.where, self.why, self.hint = where, why, hint
 
 
+def is_path(text: str) -> bool:
+    """Whether a text that may be a name of the kit's, of a machine or a model, is the path of a file instead."""
+    return text.endswith(".json") or "/" in text or os.sep in text
+
+
 def read_text(path: str | os.PathLike[str], limit_bytes: int, encoding: str = "utf-8") -> str:
     """The text of an ordinary file.
 

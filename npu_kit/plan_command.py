@@ -10,6 +10,7 @@ from typing import Any
 from npu_kit.errors import NpuKitError, ToolError
 from npu_kit.graph.ir import Graph
 from npu_kit.hw import NpuSpec, load_spec
+from npu_kit.outside import is_path
 from npu_kit.plan.alternatives import alternatives, waits
 from npu_kit.plan.cost import DATAFLOWS
 from npu_kit.plan.ir import Plan
@@ -33,7 +34,9 @@ def add_plan_command(commands: Any) -> None:
         epilog="Examples: npu-kit plan mlp --why.  npu-kit plan digits --step 2 --unfold.  "
         "npu-kit plan matmul_relu --json a.json, then npu-kit plan matmul_relu --tile 16 --diff a.json.",
     )
-    plan.add_argument("model", metavar="MODEL|FILE", help="a sample model, such as mlp, or a plan's JSON file")
+    plan.add_argument(
+        "model", metavar="MODEL|FILE", help="a sample model, such as mlp, or a saved plan: a name with a / or .json"
+    )
     plan.add_argument("--machine", default="example", metavar="NAME|FILE", help="default: example")
     plan.add_argument("--tile", type=_tile, metavar="N|ROWSxCOLUMNS", help="output tile (default: the machine's)")
     plan.add_argument("--dataflow", choices=DATAFLOWS, help="what stays on the array (default: chosen by cost)")
@@ -92,7 +95,7 @@ def _texts(plan: Plan, options: argparse.Namespace) -> Iterator[str]:
 
 
 def _plans(options: argparse.Namespace) -> list[Plan]:
-    if options.model.endswith(".json"):
+    if is_path(options.model):
         if options.tile or options.dataflow or options.power_mode or options.machine != "example":
             raise NpuKitError(f"{options.model} is a plan", "it has its machine, tile, dataflow and mode already")
         return [load_plan(options.model)]
@@ -107,14 +110,16 @@ def _graphs(model: str, spec: NpuSpec) -> list[Graph]:
     try:
         from npu_kit.byoc.codegen.lower import lower
         from npu_kit.byoc.partition import partition
-        from npu_kit.zoo import build
+        from npu_kit.zoo import MODELS, build
     except ImportError as error:
         hint = "npu-kit doctor, which says what to install; a saved plan needs no TVM."
         raise ToolError("TVM cannot be imported", str(error), hint) from None
+    if model not in MODELS and Path(model).is_file():
+        raise NpuKitError(f"no sample model {model!r}", "a file of that name is there", f"./{model}, for the file.")
     parts = partition(build(model), spec, bind_constants=True)
     if not parts.regions:
         first = parts.report[0]
-        why = f"nothing of it goes to the NPU of {spec.name}; the first call, {first.op}, since {first.reason}"
+        why = f"nothing of it goes to the NPU of {spec.name}, to begin with {first.op}: {first.reason}"
         raise NpuKitError(f"{model} has no plan", why)
     return [lower(region.function, str(region.function.attrs["global_symbol"]))[0] for region in parts.regions]
 

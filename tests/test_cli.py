@@ -115,6 +115,17 @@ def test_a_plan_is_saved_loaded_and_compared(run, tmp_path):
     assert run("plan", "matmul_relu", "--json", str(path))[2].startswith(f"npu-kit: cannot write {path}: it exists")
 
 
+def test_a_plan_is_read_again_whatever_it_is_called(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = run("plan", "matmul_relu", "--json", "mine")[1]
+    for name in ("./mine", str(tmp_path / "mine")):
+        assert run("plan", name) == (0, first.partition("\nSaved")[0], "")
+    assert run("plan", "mine")[::2] == (
+        1,
+        "npu-kit: no sample model 'mine': a file of that name is there. Try: ./mine, for the file.\n",
+    )
+
+
 def test_a_step_is_shown_folded_and_unfolded(run):
     code, out, _ = run("plan", "mlp", "--step", "1", "--dataflow", "output_stationary", "--power-mode", "low_power")
     assert code == 0 and "step 1:" in out and "step 0:" not in out and "low_power" in out
@@ -139,11 +150,11 @@ def test_regions_are_shown_one_by_one(run, tmp_path):
         (("matmul_relu", "--step", "5"), "no step 5"),
         (("matmul_relu", "--machine", "none"), "no preset 'none'"),
         (("matmul_relu", "--power-mode", "turbo"), "no power mode 'turbo'"),
-        (("float64_matmul",), "nothing of it goes to the NPU"),
         (
-            ("conv_relu", "--machine", "ethos_u65_like"),
-            "the first call, relax.nn.conv2d, since example_npu.conv2d refused",
+            ("float64_matmul",),
+            "nothing of it goes to the NPU of example, to begin with relax.matmul: example_npu.matmul",
         ),
+        (("mlp", "--machine", "tpu_v1_like"), "NPU of tpu_v1_like, to begin with relax.matmul: example_npu.matmul ref"),
         (("none.json",), "cannot read none.json"),
         (("none.json", "--tile", "8"), "it has its machine, tile"),
     ],
@@ -228,9 +239,12 @@ def test_runs_as_a_module_and_stops_quietly_when_the_reader_does():
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device here")
-def test_output_that_cannot_be_written_is_one_sentence(tmp_path):
+def test_output_that_cannot_be_written_is_one_sentence():
     command = f"{shlex.quote(sys.executable)} -m npu_kit ops"
-    for where, code, told in ((">/dev/full", 1, "npu-kit: No space left on device\n"), (">&-", 0, "")):
+    for where, code, told in (
+        (">/dev/full", 1, "npu-kit: cannot write the output: No space left on device\n"),
+        (">&-", 0, ""),
+    ):
         done = subprocess.run(f"{command} {where}", shell=True, stderr=subprocess.PIPE, text=True, timeout=60)
         assert (done.returncode, done.stderr) == (code, told)
 

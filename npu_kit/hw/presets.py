@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from npu_kit.errors import SpecError
 from npu_kit.hw.spec import Engine, MemoryTier, NpuSpec, PowerMode, TileSpec
 from npu_kit.hw.verify import verify_spec
-from npu_kit.outside import OutsideError, parse_json, read_text, write_text
+from npu_kit.outside import OutsideError, is_path, parse_json, read_text, write_text
 
 FORMAT_VERSION = 1
 MAX_FILE_BYTES = 1_000_000
@@ -52,7 +52,7 @@ def load_spec(name_or_path: str | os.PathLike[str] | NpuSpec = "example") -> Npu
     if isinstance(name_or_path, str):
         if name_or_path in preset_names():
             return spec_from_json(_read(_PRESETS / f"{name_or_path}.json"), f"preset {name_or_path!r}")
-        if not _is_path(name_or_path):
+        if not is_path(name_or_path):
             near = difflib.get_close_matches(name_or_path, preset_names(), n=1)
             hint = f"{near[0]!r}." if near else "one of these, or the path of a .json file."
             raise SpecError(f"no preset {name_or_path!r:.80}", f"the kit has {', '.join(preset_names())}", hint)
@@ -179,10 +179,6 @@ def _names(kind: Any) -> tuple[str, ...]:
 def _json_type(value: object) -> str:
     names = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
     return next((name for kind, name in names.items() if isinstance(value, kind)), "number")
-
-
-def _is_path(text: str) -> bool:
-    return text.endswith(".json") or "/" in text or os.sep in text
 
 
 def _read(path: Path) -> str:
