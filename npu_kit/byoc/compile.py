@@ -13,6 +13,7 @@ from npu_kit.byoc import BACKEND
 from npu_kit.byoc.codegen import registration
 from npu_kit.byoc.codegen.generate import GeneratedRegion, generate, write_options
 from npu_kit.byoc.model.guard import verify_host, verify_recursion
+from npu_kit.byoc.model.normalize import first_line
 from npu_kit.byoc.model.walk import model_functions
 from npu_kit.byoc.partition import partition
 from npu_kit.byoc.report import Partition
@@ -146,9 +147,8 @@ def _host_executable(module: Any) -> Any:
     except NpuKitError:
         raise
     except Exception as error:
-        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise UnsupportedError(
             "TVM cannot build what stays on the host",
-            f"it says: {type(error).__name__}: {first:.300}",
+            f"it says: {type(error).__name__}: {first_line(error):.300}",
             "npu_kit.partition(mod).report: what stays there, and why",
         ) from error

@@ -13,7 +13,7 @@ from tvm.relax.transform import FuseOpsByPattern, MergeCompositeFunctions
 from npu_kit.byoc import BACKEND
 from npu_kit.byoc.codegen.lower import lower
 from npu_kit.byoc.explain import explain
-from npu_kit.byoc.model.normalize import prepare
+from npu_kit.byoc.model.normalize import first_line, prepare, why_malformed
 from npu_kit.byoc.model.walk import composites_of, model_functions, operators_in, region_functions, walk
 from npu_kit.byoc.patterns.pattern_operators import required_operators
 from npu_kit.byoc.patterns.table import pattern_rows
@@ -21,7 +21,7 @@ from npu_kit.byoc.patterns.watch import Recorder, watch
 from npu_kit.byoc.report import Partition
 from npu_kit.byoc.run.callback import call_through
 from npu_kit.doctor import require_tvm
-from npu_kit.errors import PartitionError, PlanError, UnsupportedError
+from npu_kit.errors import NpuKitError, PartitionError, PlanError, UnsupportedError
 from npu_kit.hw.presets import load_spec
 from npu_kit.hw.spec import NpuSpec
 from npu_kit.plan.planner import make_plan
@@ -62,7 +62,7 @@ def partition(
     recorder = Recorder()
     watched = watch(pattern_rows(machine) if patterns is None else patterns, recorder)
     _refuse_other_backends(watched)
-    prepared = call_through(prepare, mod)
+    prepared = _prepared(mod)
     _refuse_taken(prepared)
     # Each pattern costs a pass over the module, and most patterns of a table need operators that a model lacks.
     present = operators_in(prepared)
@@ -82,6 +82,22 @@ def partition(
         merged=is_merged,
         merge_reason="Adjacent composites share a region." if is_merged else f"Not merged: {obstacle}.",
     )
+
+
+def _prepared(mod: Any) -> IRModule:
+    """``prepare(mod)``; where TVM's passes fail at a module that is not well formed, what is wrong with it."""
+    try:
+        prepared: IRModule = call_through(prepare, mod)
+        return prepared
+    except NpuKitError:
+        raise
+    except Exception as error:
+        malformed = why_malformed(mod)
+        if not malformed:
+            raise
+        why = f"{malformed:.300}" if malformed == first_line(error) else f"{malformed:.300} ({first_line(error):.300})"
+        hint = "relax.analysis.well_formed(mod), which names the first fault, until it names none."
+        raise PartitionError("this module is not well formed", why, hint) from error
 
 
 def _refuse_other_backends(patterns: Sequence[Any]) -> None:

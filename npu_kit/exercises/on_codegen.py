@@ -6,8 +6,6 @@ import json
 from functools import cache
 from typing import Any
 
-from tvm import relax
-
 from npu_kit.byoc.codegen.lower import lower
 from npu_kit.byoc.partition import partition
 from npu_kit.exercises.exercise import function_exercise, value_exercise
@@ -28,12 +26,6 @@ def _regions(name: str) -> tuple[Any, ...]:
 
 def _graphs(name: str) -> list[Graph]:
     return [lower(region.function, region.symbol)[0] for region in _regions(name)]
-
-
-def _turned_round(name: str) -> Any:
-    """The region with its parameters in the reverse order: TVM gives the composite the same order, and need not."""
-    region = _regions(name)[0].function
-    return relax.Function(list(region.params)[::-1], region.body, region.ret_ty, region.is_pure, region.attrs)
 
 
 def _nodes_of(region: Any) -> list[dict[str, Any]]:
@@ -71,7 +63,10 @@ EXERCISES = (
     function_exercise(
         "codegen.nodes",
         _nodes_of,
-        lambda: [*((_regions(name)[0].function,) for name in _ONE_COMPOSITE), (_turned_round("matmul_relu"),)],
+        lambda: [
+            *((_regions(name)[0].function,) for name in _ONE_COMPOSITE),
+            (probes.turned_round(_regions("matmul_relu")[0].function),),
+        ],
         hint="a parameter of the composite is the node of the argument that stands at its place in the call",
         labels=[
             *(f"region of {name}" for name in _ONE_COMPOSITE),

@@ -59,3 +59,8 @@ def conv_nhwc(size: int = 14, channels: int = 8, filters: int = 40) -> Any:
     """One unpadded 3x3 convolution of an image (1, H, W, C) with weights (3, 3, C, N), both arguments."""
     x, w = tensor("x", (1, size, size, channels)), tensor("w", (3, 3, channels, filters))
     return build_main([x, w], lambda emit: op.nn.conv2d(x, w, data_layout="NHWC", kernel_layout="HWIO"))
+
+
+def turned_round(function: Any) -> Any:
+    """A Relax function with its parameters in the reverse order: TVM gives a composite the same order, and need not."""
+    return relax.Function(list(function.params)[::-1], function.body, function.ret_ty, function.is_pure, function.attrs)

@@ -20,7 +20,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from npu_kit.byoc.compile import compile as compile_model
+import npu_kit
 from npu_kit.byoc.model.normalize import prepare
 from npu_kit.byoc.partition import partition
 from npu_kit.byoc.patterns.table import pattern_table
@@ -407,6 +407,34 @@ def test_symbolic_shapes_stay_on_the_host(same_values, make_model, rng):
     result = same_values(model, rng.standard_normal((3, 4)).astype("float32"))
     assert result.regions == ()
     assert "nx4 float32" in result.report[0].reason
+
+
+def module_of(parameters, bindings, result):
+    body = relax.SeqExpr([relax.DataflowBlock([relax.VarBinding(*binding) for binding in bindings])], result)
+    function = relax.Function(parameters, body, result.ty).with_attr("global_symbol", "main")
+    return tvm.IRModule({"main": function})
+
+
+def test_a_module_that_is_not_well_formed_is_told_what_is_wrong():
+    x, z = (relax.Var(name, relax.TensorType((2, 3), "float32")) for name in "xz")
+    y = relax.DataflowVar("y", relax.TensorType((2, 3), "float32"))
+    too_many = relax.Call(tvm.ir.Op.get("relax.nn.relu"), [x, x])
+    for bindings, told in (
+        ([(y, nn.relu(x)), (y, op.exp(x)), (z, op.tanh(y))], "y is defined more than once"),
+        ([(z, op.tanh(y)), (y, op.exp(x))], "y is not defined"),
+        ([(x, op.exp(x)), (z, nn.relu(x))], "x is defined more than once"),
+        ([(z, too_many)], r"Operator relax\.nn\.relu expects 1 arguments, but was called with 2"),
+    ):
+        with pytest.raises(PartitionError, match=f"this module is not well formed: .*{told}.* Try: "):
+            partition(module_of([x], bindings, z))
+
+
+def test_a_function_taken_from_another_module_runs_under_the_name_that_it_has_here():
+    x, z = (relax.Var(name, relax.TensorType((2,), "float32")) for name in "xz")
+    function = module_of([x], [(z, nn.relu(x))], z)["main"].with_attr("global_symbol", "forward")
+    value = np.array([-1, 2], "float32")
+    for name in ("main", "other"):
+        np.testing.assert_array_equal(npu_kit.compile(tvm.IRModule({name: function})).run(value), [0, 2])
 
 
 def test_partitioning_twice_is_refused():
@@ -825,4 +853,4 @@ def test_patterns_without_end_and_options_that_are_arrays_are_refused():
     with pytest.raises(PartitionError, match=r"merge=array.*it is one of"):
         partition(builder.get(), merge=options)
     with pytest.raises(ExecutionError, match="no mode array"):
-        compile_model(builder.get(), mode=options)
+        npu_kit.compile(builder.get(), mode=options)

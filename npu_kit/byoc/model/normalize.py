@@ -6,6 +6,7 @@ number. ``DecomposeOpsForInference`` and ``LegalizeOps`` are not among them: the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,9 @@ from npu_kit.byoc.model.guard import verify_closures, verify_depth, verify_divis
 from npu_kit.byoc.model.rewrite import rewrite
 from npu_kit.byoc.model.walk import is_model_function, model_functions
 from npu_kit.errors import PartitionError
+
+_OPERATOR = re.compile(r'ir\.Op\(span=.*?name="([^"]+)".*?support_level=\d+\)')
+_CONDITION = re.compile(r"^Check failed: \(.*\) is false: ")
 
 
 def prepare(mod: Any) -> IRModule:
@@ -33,7 +37,7 @@ def prepare(mod: Any) -> IRModule:
         raise PartitionError("cannot partition this module", _why_no_model(mod), "the module before any lowering.")
     verify_depth(mod)
     copy = IRModule(dict(mod.functions), attrs=mod.attrs, global_infos=mod.global_infos)
-    copy = _with_public_main(copy)
+    copy = _with_symbols(copy)
     for step in _passes(copy):
         copy = step(copy)
     verify_closures(copy)
@@ -42,12 +46,32 @@ def prepare(mod: Any) -> IRModule:
     return number_calls(copy)
 
 
-def _with_public_main(mod: IRModule) -> IRModule:
-    """A main that was declared private is what shall run all the same; TVM would drop it as dead code."""
-    for var, function in mod.functions.items():
-        is_private = function.attrs is None or "global_symbol" not in function.attrs
-        if var.name_hint == "main" and isinstance(function, relax.Function) and is_private:
-            mod[var] = function.with_attr("global_symbol", "main")
+def why_malformed(mod: IRModule) -> str:
+    """What TVM finds wrong with the form of a module, in a line; "" where nothing is."""
+    try:
+        relax.analysis.well_formed(mod)
+    except Exception as error:  # ValueError, TypeError or InternalError, by the rule that is broken
+        return first_line(error)
+    return ""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a message of TVM's, which may hold a whole module, with operators by their names."""
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return _CONDITION.sub("", _OPERATOR.sub(r"\1", line))
+
+
+def _with_symbols(mod: IRModule) -> IRModule:
+    """Each function is known to the runtime by the name that it has in the module.
+
+    One that was taken from another module keeps the symbol of there, and TVM's machine would find it by that only. A
+    main that was declared private has none, and is what shall run all the same; TVM would drop it as dead code.
+    """
+    for var, function in model_functions(mod):
+        name = str(var.name_hint)
+        symbol = function.attrs["global_symbol"] if function.attrs and "global_symbol" in function.attrs else None
+        if symbol != name and (symbol is not None or name == "main"):
+            mod[var] = function.with_attr("global_symbol", name)
     return mod
 
 
