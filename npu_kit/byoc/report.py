@@ -111,11 +111,8 @@ class Report:
         return "\n".join([self.summary, *(shorten(note, _REASON_CHARACTERS) for note in self.notes), "", *lines])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in _HEADINGS)
-        body = "".join(
-            "<tr>" + "".join(f'<td style="text-align:left">{html.escape(cell)}</td>' for cell in _cells(call)) + "</tr>"
-            for call in self.calls
-        )
+        head = "".join(f'<th style="text-align:left">{html.escape(cell)}</th>' for cell in _HEADINGS)
+        body = "".join(f"<tr>{''.join(map(_html_cell, _cells(call)))}</tr>" for call in self.calls)
         notes = "".join(f"<p>{html.escape(clean(note))}</p>" for note in (self.summary, *self.notes))
         return f"{notes}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -158,6 +155,11 @@ class Partition:
 _NAME_CHARACTERS = 60
 _REASON_CHARACTERS = 600
 _HEADINGS = ("#", "operator", "variable", "result", "where", "composite", "why")
+
+
+def _html_cell(text: str) -> str:
+    """A cell whose long names may break at each underscore, so that in a narrow window the reasons keep their room."""
+    return f'<td style="text-align:left">{html.escape(text).replace("_", "_<wbr>")}</td>'
 
 
 def _cells(call: CallReport) -> tuple[str, ...]:

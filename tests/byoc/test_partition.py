@@ -836,7 +836,7 @@ def test_names_from_outside_are_escaped():
 
 def test_partition_shows_itself_in_a_line():
     assert len(repr(partition(TwoLayers))) < 200
-    assert "matmul_relu_fused" in partition(TwoLayers)._repr_html_()
+    assert "matmul_<wbr>relu_<wbr>fused" in partition(TwoLayers)._repr_html_()
 
 
 def test_patterns_without_end_and_options_that_are_arrays_are_refused():

@@ -115,6 +115,7 @@ HTML: dict[str, Callable[[str], str]] = {
     "preformatted": preformatted,
 }
 TAGS = {
+    "wbr",
     *("p", "b", "div", "pre", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "details", "summary", "style"),
 }
 UNDRAWABLE = ("Cc", "Cs", "Co", "Cn")
