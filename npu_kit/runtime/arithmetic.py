@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,29 @@ def apply_elementwise(
     with np.errstate(all="ignore"):
         value = np.asarray(function(attrs, out_dtype, out, *map(_widen, inputs)))
         return value if value.dtype == out_dtype else value.astype(out_dtype)
+
+
+@contextmanager
+def use_kernel(name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Compute element-wise operation ``name`` with ``function`` meanwhile, in all threads and modes.
+
+    Args:
+        name: an operation of family "elementwise".
+        function: called as ``function(attrs, out_dtype, None, *inputs)`` with read-only arrays in the compute dtype,
+            whole tiles or stacks of them; returns an array of their common shape. It is checked whenever it is used,
+            see ``call_replaced``.
+
+    Raises:
+        UnsupportedError: there is no such operation.
+    """
+    if name not in _FUNCTIONS:
+        raise UnsupportedError(f"element-wise operation {name!r}", f"the kit has {', '.join(_FUNCTIONS)}")
+    before = _FUNCTIONS[name]
+    _FUNCTIONS[name] = function
+    try:
+        yield
+    finally:
+        _FUNCTIONS[name] = before
 
 
 def multiply_tile(a: Array, b: Array, out_compute_dtype: np.dtype[Any]) -> Array:
@@ -235,7 +259,7 @@ def _require_scale(name: str, scale: Array) -> None:
         raise InputError(f"{name} with a scale that arrived at run time", "; ".join(problems), "finite scales above 0")
 
 
-_FUNCTIONS: Mapping[str, Callable[..., Array]] = {
+_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "add": _add,
     "subtract": _subtract,
     "multiply": _multiply,

@@ -11,7 +11,7 @@ from small_models import module_of
 from tvm import relax
 
 import npu_kit
-from npu_kit.errors import ExecutionError
+from npu_kit.errors import ExecutionError, UnsupportedError
 from npu_kit.runtime import arithmetic
 
 X = np.array([[-1, 2, -3, 4]] * 2, "float32")
@@ -162,3 +162,12 @@ def test_an_error_that_cannot_be_told_is_itself(monkeypatch, error):
         model.run(X)
     monkeypatch.undo()
     np.testing.assert_array_equal(model.run(X), np.maximum(X, 0))
+
+
+def test_use_kernel_puts_a_function_in_its_place_and_the_kits_back():
+    compiled = npu_kit.compile(module_of(relax.op.nn.relu, X))
+    with arithmetic.use_kernel("relu", lambda attrs, dtype, out, x: x + 1):
+        np.testing.assert_array_equal(compiled.run(X), X + 1)
+    np.testing.assert_array_equal(compiled.run(X), np.maximum(X, 0))
+    with pytest.raises(UnsupportedError, match="element-wise operation 'matmul'"), arithmetic.use_kernel("matmul", len):
+        pass
