@@ -14,6 +14,7 @@ from npu_kit.render.names import operand_roles, spill_sentence, step_title, tens
 from npu_kit.render.picture import Picture
 from npu_kit.render.svg import Canvas
 from npu_kit.render.text import text_width
+from npu_kit.render.wanted import shows
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BAR = 900, 16, 16, 52, 40
 _COLUMNS = (3, 2)  # of the list under a bar: the most in which every line fits
@@ -64,6 +65,7 @@ def _buffer_title(plan: Plan, buffer: Buffer) -> str:
     return buffer.name.replace(composite, composite.rpartition(".")[2]) if composite else buffer.name
 
 
+@shows(Plan)
 def memory_map(plan: Plan, step: int, *, title: str = "") -> Picture:
     """Draw one bar per tier, as long as its capacity, with everything that sits in it during ``step``.
 

@@ -15,6 +15,7 @@ from npu_kit.render.names import spill_sentence, step_titles
 from npu_kit.render.picture import Picture
 from npu_kit.render.svg import Canvas
 from npu_kit.render.text import text_width
+from npu_kit.render.wanted import shows
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _PANEL, _HEIGHT = 900, 130, 70, 44, 112, 78
 _READABLE = 110  # pixels in which a title says something even when it is cut
@@ -47,6 +48,7 @@ def levels_of(plan: Plan) -> tuple[Level, ...]:
     return tuple(Level(tier, tuple(accumulate(changes[tier.name][:-1]))) for tier in plan.spec.tiers)
 
 
+@shows(Plan)
 def occupancy(plan: Plan, *, step: int | None = None, title: str = "Memory in use, step by step") -> Picture:
     """Draw a step chart per on-chip tier with its capacity as a line; L3 is a sentence, it has room for everything.
 

@@ -8,9 +8,11 @@ from npu_kit.plan.ir import Plan
 from npu_kit.plan.metrics import Metrics, metrics_by_power_mode
 from npu_kit.render.format import format_bytes, format_count, format_cycles, format_rate, format_share
 from npu_kit.render.tables import Table
+from npu_kit.render.wanted import shows
 from npu_kit.trace.events import TIERS, Events
 
 
+@shows(Plan)
 def summary_table(plan: Plan, events: Events | None = None) -> Table:
     """The costs of a whole plan.
 

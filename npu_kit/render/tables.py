@@ -10,6 +10,7 @@ from npu_kit.plan.ir import Plan, Reason
 from npu_kit.plan.metrics import Metrics
 from npu_kit.render.format import clean, format_bytes, format_count, format_rate, number_of, shorten
 from npu_kit.render.names import step_titles
+from npu_kit.render.wanted import shows
 from npu_kit.trace.events import ENGINES, KINDS, TIERS, Events
 
 _CELL_CHARACTERS = 72  # in text; HTML wraps by itself
@@ -42,6 +43,7 @@ class Table:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
 
 
+@shows(Plan)
 def reasons_table(plan: Plan, subject: str = "", reasons: Sequence[Reason] | None = None) -> Table:
     """Every decision of the planner with its numbers.
 
@@ -65,6 +67,7 @@ def reasons_table(plan: Plan, subject: str = "", reasons: Sequence[Reason] | Non
     return Table(("decision", "of", "chosen", "because", "numbers"), rows)
 
 
+@shows(Plan)
 def steps_table(plan: Plan) -> Table:
     """The steps of a plan, one row each: operations, engine, tile, tiers."""
     rows = []

@@ -42,8 +42,10 @@ class TierMemory:
         """A view of ``shape`` and ``dtype`` at ``offset_bytes``.
 
         Raises:
-            ExecutionError: the view would end behind the tier's capacity.
+            ExecutionError: the view would end behind the tier's capacity; the kit has no such dtype.
         """
+        if dtype not in DTYPE_BYTES:
+            raise ExecutionError(f"a view of {dtype!r}", f"the kit has {', '.join(DTYPE_BYTES)}")
         end = offset_bytes + math.prod(shape) * DTYPE_BYTES[dtype]
         if offset_bytes < 0 or end > self.tier.capacity_bytes:
             raise ExecutionError(
@@ -71,7 +73,10 @@ class OnChipMemory:
         }
 
     def __getitem__(self, name: str) -> TierMemory:
-        return self._tiers[name]
+        try:
+            return self._tiers[name]
+        except KeyError:
+            raise ExecutionError(f"no tier {name!r} on the chip", f"it has {', '.join(self._tiers)}") from None
 
 
 def _reach_of(plan: Plan) -> dict[str, int]:

@@ -10,10 +10,12 @@ from dataclasses import replace
 
 from npu_kit.render.diagram.model import Arrow, Box, Diagram, Group
 from npu_kit.render.format import clean, number_of, shorten
+from npu_kit.render.wanted import shows
 
 _LABEL_CHARACTERS = 120  # of one box in the list
 
 
+@shows(Diagram)
 def hide_constants(diagram: Diagram) -> Diagram:
     """Leave out the boxes of constants and their arrows, and say so in a note."""
     hidden = {box.key for box in diagram.boxes if box.kind == "constant"}

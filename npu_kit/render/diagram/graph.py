@@ -11,6 +11,7 @@ from npu_kit.render.diagram.model import Arrow, Box, Diagram, Group
 from npu_kit.render.diagram.picture import draw
 from npu_kit.render.format import format_value, shorten
 from npu_kit.render.picture import Picture
+from npu_kit.render.wanted import shows
 
 _KINDS = {"input": "input", "const": "constant", VIEW: "view", JOIN: "join"}  # kind of a node -> kind of its box
 
@@ -70,6 +71,7 @@ def graph_diagram(
     return Diagram(title, tuple(boxes), tuple(arrows), tuple(groups.values()), notes)
 
 
+@shows(Graph)
 def graph(
     graph: Graph,
     *,

@@ -18,6 +18,7 @@ from npu_kit.render.format import clean, number_of
 from npu_kit.render.picture import Picture
 from npu_kit.render.svg import Canvas
 from npu_kit.render.text import text_width, wrap
+from npu_kit.render.wanted import shows
 
 MAX_BOXES = 300  # above, dot takes too long and nobody can read the result
 MAX_OUTLINE_LINES = 120
@@ -27,6 +28,7 @@ _MARGIN = 12.0
 _SVG = "{http://www.w3.org/2000/svg}"
 
 
+@shows(Diagram)
 def draw(diagram: Diagram) -> Picture:
     """The diagram as SVG.
 

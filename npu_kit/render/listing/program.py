@@ -24,6 +24,7 @@ from npu_kit.render.listing.difference import PlanDifference, difference
 from npu_kit.render.listing.folded_text import folded_lines, head
 from npu_kit.render.listing.rows import ProgramRows
 from npu_kit.render.listing.where import Where
+from npu_kit.render.wanted import shows
 from npu_kit.trace.events import KINDS
 
 TIMED_INSTRUCTIONS = 50_000  # the timeline of so many takes about a second
@@ -143,6 +144,7 @@ class _Timeline:
         return "" if found is None else format_count(found)
 
 
+@shows(Plan)
 def program(plan: Plan) -> Program:
     """The program of a plan, to be read, filtered, sliced and compared.
 

@@ -14,6 +14,7 @@ from npu_kit.render.tile.grid import MAX_SIDE, draw_grid, grid_bottom
 from npu_kit.render.tile.operand_picture import draw_operand, operand_height
 from npu_kit.render.tile.operands import OperandBox
 from npu_kit.render.tile.scene import TileScene, tile_scene
+from npu_kit.render.wanted import shows
 
 _WIDTH = 940
 _LEFT, _RIGHT = 12.0, 530.0
@@ -22,6 +23,7 @@ _LINE = 17
 _PADDED = "ragged: zero-padded to full size"
 
 
+@shows(Plan)
 def tiles(plan: Plan, step: int, tile: int = 0, chunk: int | None = None) -> Picture:
     """Draw one tile of one step; the arguments are those of ``tile_scene``.
 
