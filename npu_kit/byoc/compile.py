@@ -12,7 +12,7 @@ from tvm import relax
 from npu_kit.byoc import BACKEND
 from npu_kit.byoc.codegen import registration
 from npu_kit.byoc.codegen.generate import GeneratedRegion, generate, write_options
-from npu_kit.byoc.model.guard import verify_host, verify_recursion
+from npu_kit.byoc.model.guard import verify_export, verify_host, verify_recursion
 from npu_kit.byoc.model.normalize import first_line
 from npu_kit.byoc.model.walk import model_functions
 from npu_kit.byoc.partition import partition
@@ -75,7 +75,13 @@ class Compiled(RunnableModel):
         return self._settings.mode
 
     def export(self, path: str | os.PathLike[str]) -> Path:
-        """Write a shared library and its manifest, for ``npu_kit.load``; ToolError where there is no C compiler."""
+        """Write a shared library and its manifest, for ``npu_kit.load``.
+
+        Raises:
+            ToolError: there is no C compiler, or the files cannot be written.
+            UnsupportedError: the model has a constant that TVM could not load again.
+        """
+        verify_export(self._partition.module)
         return export(self, self._executable, path)
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ from tvm import relax
 
 import npu_kit
 from npu_kit.byoc.run import artefact
-from npu_kit.errors import ToolError
+from npu_kit.errors import ToolError, UnsupportedError
 
 RUN = """
 import sys, numpy as np
@@ -176,6 +176,18 @@ def test_an_entry_that_the_library_does_not_have_is_refused(copied):
     manifest.write_text(manifest.read_text().replace('"main"', '"other"'))
     with pytest.raises(ToolError, match=r"cannot load .*: it has no function 'other'"):
         npu_kit.load(library, trust=True)
+
+
+@pytest.mark.parametrize("bind_constants", [False, True])
+def test_a_constant_that_tvm_could_not_load_again_is_not_exported(tmp_path, make_model, bind_constants):
+    def compiled(empty):
+        model = make_model(lambda builder, x: relax.op.matmul(x, empty), x=((2, 3), "float32"))
+        return npu_kit.compile(model, bind_constants=bind_constants)
+
+    with pytest.raises(UnsupportedError, match=r"exporting a constant of 3x0: it has no elements"):
+        compiled(relax.const(np.zeros((3, 0), "float32"))).export(tmp_path / "model.so")
+    library = compiled(relax.op.zeros((3, 0), "float32")).export(tmp_path / "model.so")
+    assert npu_kit.load(library, trust=True).run(np.ones((2, 3), "float32")).shape == (2, 0)
 
 
 def test_an_export_writes_where_it_was_told_to_or_nowhere(tmp_path):

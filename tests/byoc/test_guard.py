@@ -150,10 +150,72 @@ def test_a_function_that_calls_itself():
         npu_kit.compile(Countdown)
 
 
-def test_a_convolution_without_input_channels():
-    mod = module(relax.op.nn.conv2d, ((1, 0, 4, 4), "float32"), ((2, 0, 3, 3), "float32"))
-    with pytest.raises(UnsupportedError, match="0 input channels unwritten"):
+@pytest.mark.parametrize(
+    ("op", "data", "weight", "why"),
+    [
+        ("conv2d", (1, 0, 4, 4), (2, 0, 3, 3), "0 input channels"),
+        ("conv1d_transpose", (1, 0, 4), (0, 2, 3), "0 input channels"),
+        ("conv2d_transpose", (1, 0, 4, 4), (0, 2, 3, 3), "0 input channels"),
+        ("conv3d_transpose", (1, 0, 4, 4, 4), (0, 2, 3, 3, 3), "0 input channels"),
+        ("conv1d", (1, 2, 4), (2, 2, 0), "a kernel of size 0"),
+    ],
+)
+def test_a_convolution_that_adds_nothing_up(op, data, weight, why):
+    mod = module(getattr(relax.op.nn, op), (data, "float32"), (weight, "float32"))
+    with pytest.raises(UnsupportedError, match=f"the result of {why} unwritten"):
         verify_host(mod)
+
+
+@pytest.mark.parametrize("op", [relax.op.max, relax.op.min], ids=lambda op: op.__name__)
+def test_an_extremum_of_no_elements(op):
+    with pytest.raises(UnsupportedError, match="no elements to choose from"):
+        npu_kit.compile(module(lambda x: op(x, 1), ((3, 0), "float32")))
+    empty = module(lambda x: op(x, 0), ((3, 0), "float32"))
+    assert npu_kit.compile(empty).run(np.zeros((3, 0), "float32")).shape == (0,)
+
+
+@pytest.mark.parametrize("op", [relax.op.mean, relax.op.variance, relax.op.std], ids=lambda op: op.__name__)
+def test_a_mean_of_integers_on_the_host_has_another_dtype_than_declared(op):
+    mod = module(lambda x: relax.op.nn.relu(op(x, 1)), ((4, 2), "int8"))
+    returned = "float32" if op is relax.op.std else "int64"
+    with pytest.raises(UnsupportedError, match=f"relax.{op.__name__} .* TVM returns {returned} where int8 is declared"):
+        npu_kit.compile(mod)
+    on_tvm = relax.VirtualMachine(relax.build(mod, "llvm").mod, tvm.cpu())["main"]
+    assert str(on_tvm(tvm.runtime.tensor(np.ones((4, 2), "int8"))).dtype) == returned
+
+
+def test_a_mean_of_int64_is_what_it_says():
+    mod = module(lambda x: relax.op.mean(x, 1), ((2, 2), "int64"))
+    assert npu_kit.compile(mod).run(np.array([[1, 3], [-5, -3]])).tolist() == [2, -4]
+
+
+@pytest.mark.parametrize(
+    ("op", "size"),
+    [
+        (lambda x: relax.op.nn.max_pool2d(x, (20, 20)), -13),
+        (lambda x: relax.op.nn.conv2d_transpose(x, relax.const(np.ones((4, 1, 3, 3), "float32")), padding=5), -2),
+        (lambda x: relax.op.nn.adaptive_avg_pool2d(x, -1), -1),
+        (lambda x: relax.TupleGetItem(relax.op.split(x, 5, 2), 0), -2),
+    ],
+)
+def test_a_result_of_a_negative_size(op, size):
+    """TVM builds these, and fails when they run: ``std::bad_alloc``, or NumPy that wants no negative dimensions."""
+    with pytest.raises(UnsupportedError, match=f"its result would have a size of {size}"):
+        npu_kit.compile(module(op, ((1, 4, 6, 7), "float32")))
+
+
+@pytest.mark.parametrize(
+    ("at", "is_refused"), [([9], True), ([3, 1], True), ([-1], True), ([2, 2], False), ([0], False)]
+)
+def test_a_split_at_indices_that_are_none(at, is_refused):
+    """TVM infers sizes for all of them: of those refused 5 and 0, 3, 0 and 4, 0 and 5."""
+    mod = module(lambda x: relax.op.exp(relax.TupleGetItem(relax.op.split(x, at, 0), 1)), ((5, 1), "float32"))
+    if is_refused:
+        with pytest.raises(UnsupportedError, match=f"it is split at {', '.join(map(str, at))} of 5"):
+            npu_kit.compile(mod)
+    else:
+        part = np.split(np.zeros((5, 1), "float32"), at)[1]
+        assert npu_kit.compile(mod).run(np.zeros((5, 1), "float32")).tolist() == np.exp(part).tolist()
 
 
 @pytest.mark.parametrize("sizes", [{"pool_size": (0, 0)}, {"pool_size": (2, 2), "strides": (0, 0)}], ids=str)

@@ -24,7 +24,7 @@ MAX_DEPTH = 1_000
 MAX_BRANCH_DEPTH = 100
 
 _DIVISIONS = ("relax.divide", "relax.floor_divide", "relax.mod", "relax.floor_mod")
-_CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
+_CONVOLUTIONS = tuple(f"relax.nn.conv{axes}d{kind}" for axes in (1, 2, 3) for kind in ("", "_transpose"))
 
 Rule = Callable[[Any], str]  # what happens with this call, "" if nothing does
 
@@ -62,6 +62,65 @@ def verify_closures(mod: IRModule) -> None:
             "a function inside a function reads a variable of the outer one",
             "TVM makes a closure of it, and cannot build closures",
             "that variable as a parameter of the inner function.",
+        )
+
+
+def verify_sizes(mod: IRModule) -> None:
+    """Raise UnsupportedError if a size of a result would be negative: TVM infers that, and fails when it runs.
+
+    Also if a split is at indices that are none. To be called before calls are written in other operations.
+    """
+    _verify_calls(mod, {"relax.split": _check_split}, "")
+    for var, function in model_functions(mod):
+        for call, bound in walk_calls(function):
+            lowest = min(_sizes(call.ty), default=0)
+            if lowest < 0:
+                what = f"{calls.relax_name(call)}, variable {bound.var.name} of {var.name_hint}"
+                why = f"its result would have a size of {lowest:,}"
+                raise UnsupportedError(what, why, "data that is larger, or attributes that ask for less of it.")
+
+
+def _check_split(call: Any) -> str:
+    given, shape = call.attrs.indices_or_sections, calls.shape_of(call.args[0])
+    if isinstance(given, int | tirx.IntImm) or shape is None:
+        return ""
+    size = shape[int(call.attrs.axis) % len(shape)]
+    at = [0, *map(int, given), size]
+    if at == sorted(at):
+        return ""
+    return f"it is split at {', '.join(map(str, at[1:-1]))} of {size}, where TVM infers sizes that are wrong"
+
+
+def _sizes(ty: Any) -> Iterator[int]:
+    """The known sizes of a tensor, or of the tensors of a tuple."""
+    if isinstance(ty, relax.TupleType):
+        for one in ty.fields:
+            yield from _sizes(one)
+    elif isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
+        yield from (int(size) for size in ty.shape.values if isinstance(size, tirx.IntImm))
+
+
+def verify_export(mod: IRModule) -> None:
+    """Raise UnsupportedError if a constant has no elements though its first axis has: TVM cannot load it again.
+
+    Args:
+        mod: a partitioned module, with what is on the NPU.
+    """
+    sizes: list[tuple[int, ...] | None] = []
+
+    def visit(expr: Any) -> None:
+        if isinstance(expr, ir.GenericConst):
+            sizes.append(calls.shape_of(expr))
+
+    for function in mod.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    lost = next((shape for shape in sizes if shape and shape[0] and 0 in shape), None)
+    if lost is not None:
+        raise UnsupportedError(
+            f"exporting a constant of {'x'.join(map(str, lost))}",
+            "it has no elements, and TVM writes it into a library that it cannot load",
+            f"relax.op.zeros({lost}, dtype), which makes it where the model runs.",
         )
 
 
@@ -200,9 +259,11 @@ def _check_convolution(call: Any) -> str:
     layout, out_layout = str(call.attrs.data_layout), str(call.attrs.out_layout)
     if not layout.isalpha() or out_layout not in ("", layout):
         return f"TVM cannot build {layout} to {out_layout or layout}, only plain layouts, and the same for the result"
-    shape = calls.shape_of(call.args[1])
-    axis = str(call.attrs.kernel_layout).find("I")
-    return "TVM leaves the result of 0 input channels unwritten" if shape and shape[axis] == 0 else ""
+    sizes = dict(zip(str(call.attrs.kernel_layout), calls.shape_of(call.args[1]) or (), strict=False))
+    if sizes.get("I") == 0:
+        return "TVM leaves the result of 0 input channels unwritten"
+    is_empty = any(size == 0 for axis, size in sizes.items() if axis != "O")
+    return "TVM leaves the result of a kernel of size 0 unwritten" if is_empty else ""
 
 
 def _check_pool(call: Any) -> str:
@@ -211,6 +272,20 @@ def _check_pool(call: Any) -> str:
         return f"TVM cannot build {layout} to {out_layout}, only the same layout for the result"
     sizes = [int(size) for size in (*call.attrs.pool_size, *call.attrs.strides)]
     return "TVM returns memory it never wrote for a window or stride of 0" if 0 in sizes else ""
+
+
+def _check_mean(call: Any) -> str:
+    declared = calls.dtype_of(call)
+    returned = "float32" if calls.relax_name(call) == "relax.std" else "uint64" if declared == "uint64" else "int64"
+    if declared == returned or not (_is_integer(call) or declared == "bool"):
+        return ""
+    return f"TVM returns {returned} where {declared} is declared"
+
+
+def _check_extremum(call: Any) -> str:
+    data, out = calls.shape_of(call.args[0]), calls.shape_of(call)
+    is_unwritten = data is not None and out is not None and 0 in data and 0 not in out
+    return "there are no elements to choose from, and TVM leaves the result unwritten" if is_unwritten else ""
 
 
 def _check_avg_pool(call: Any) -> str:
@@ -246,6 +321,8 @@ _ON_HOST: Mapping[str, Rule] = {
     "relax.dequantize": _check_scale,
     **{f"relax.nn.max_pool{axes}d": _check_pool for axes in (1, 2, 3)},
     **{f"relax.nn.avg_pool{axes}d": _check_avg_pool for axes in (1, 2, 3)},
+    **dict.fromkeys(("relax.mean", "relax.variance", "relax.std"), _check_mean),
+    **dict.fromkeys(("relax.max", "relax.min"), _check_extremum),
     "relax.nn.batch_norm": _check_batch_norm,
     "relax.nn.layer_norm": _check_layer_norm,
     "relax.nn.rms_norm": _check_rms_norm,

@@ -36,7 +36,7 @@ from tvm import ir, relax
 from tvm.ir import IRModule
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from npu_kit.byoc.model.calls import constant_value, is_reshape_target, shape_of, tensor_type
+from npu_kit.byoc.model.calls import constant_value, dtype_of, is_reshape_target, shape_of, tensor_type
 from npu_kit.byoc.model.folding import fold
 from npu_kit.byoc.model.pools import POOLS, as_pool2d
 from npu_kit.byoc.model.tensor_ir import operator_of
@@ -110,7 +110,11 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         if call.op.name in POOLS:
             pool = as_pool2d(self.builder_, call, self.before_reshape(call.args[0]))
             call = call if pool is None else pool
-        if call.op.name == "relax.variance" and shape_of(call.args[0]) is not None:
+        if (
+            call.op.name == "relax.variance"
+            and shape_of(call.args[0]) is not None
+            and dtype_of(call).startswith("float")
+        ):
             return self.variance_of(call)
         if call.op.name in _MOVES and tensor_type(call) is not None and tensor_type(call) == tensor_type(call.args[0]):
             return call.args[0]
