@@ -65,30 +65,26 @@ def verify_closures(mod: IRModule) -> None:
         )
 
 
-def verify_sizes(mod: IRModule) -> None:
-    """Raise UnsupportedError if a size of a result would be negative: TVM infers that, and fails when it runs.
-
-    Also if a split is at indices that are none. To be called before calls are written in other operations.
-    """
+def verify_splits(mod: IRModule) -> None:
+    """Raise UnsupportedError if a split has parts that are none; to be called before splits are written as slices."""
     _verify_calls(mod, {"relax.split": _check_split}, "")
-    for var, function in model_functions(mod):
-        for call, bound in walk_calls(function):
-            lowest = min(_sizes(call.ty), default=0)
-            if lowest < 0:
-                what = f"{calls.relax_name(call)}, variable {bound.var.name} of {var.name_hint}"
-                why = f"its result would have a size of {lowest:,}"
-                raise UnsupportedError(what, why, "data that is larger, or attributes that ask for less of it.")
 
 
 def _check_split(call: Any) -> str:
     given, shape = call.attrs.indices_or_sections, calls.shape_of(call.args[0])
     if isinstance(given, int | tirx.IntImm) or shape is None:
-        return ""
+        return _check_sizes(call)
     size = shape[int(call.attrs.axis) % len(shape)]
     at = [0, *map(int, given), size]
     if at == sorted(at):
         return ""
     return f"it is split at {', '.join(map(str, at[1:-1]))} of {size}, where TVM infers sizes that are wrong"
+
+
+def _check_sizes(call: Any) -> str:
+    """TVM infers negative sizes, and builds code that then finds no memory of such a size."""
+    lowest = min(_sizes(call.ty), default=0)
+    return f"its result would have a size of {lowest:,}" if lowest < 0 else ""
 
 
 def _sizes(ty: Any) -> Iterator[int]:
@@ -135,7 +131,7 @@ def verify_host(mod: IRModule) -> None:
     Args:
         mod: a partitioned module: what is on the NPU is not looked at.
     """
-    _verify_calls(mod, _ON_HOST, " on the host")
+    _verify_calls(mod, _ON_HOST, " on the host", _check_sizes)
     for var, function in mod.functions.items():
         if isinstance(function, tirx.PrimFunc) and _divides_by_a_tensor(function):
             raise UnsupportedError(
@@ -211,11 +207,11 @@ def _branch_depth(function: Any) -> int:
     return deepest
 
 
-def _verify_calls(mod: IRModule, rules: Mapping[str, Rule], where: str) -> None:
+def _verify_calls(mod: IRModule, rules: Mapping[str, Rule], where: str, of_any: Rule = lambda _: "") -> None:
     for var, function in model_functions(mod):
         for call, bound in walk_calls(function):
             name = calls.relax_name(call)
-            problem = rules[name](call) if name in rules else ""
+            problem = of_any(call) or (rules[name](call) if name in rules else "")
             if problem:
                 what = f"{name} of {calls.describe_type(call.ty)}, variable {bound.var.name} of {var.name_hint}{where}"
                 raise UnsupportedError(what, problem, "a model without it, or TVM's own relax.build, at that risk.")

@@ -14,7 +14,7 @@ from tvm import ir, relax
 from tvm.ir import IRModule
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from npu_kit.byoc.model.guard import verify_closures, verify_depth, verify_divisors, verify_sizes
+from npu_kit.byoc.model.guard import verify_closures, verify_depth, verify_divisors, verify_splits
 from npu_kit.byoc.model.rewrite import rewrite
 from npu_kit.byoc.model.walk import is_model_function, model_functions
 from npu_kit.errors import PartitionError
@@ -41,7 +41,7 @@ def prepare(mod: Any) -> IRModule:
     for step in _passes(copy):
         copy = step(copy)
     verify_closures(copy)
-    verify_sizes(copy)
+    verify_splits(copy)
     copy = relax.transform.DeadCodeElimination()(rewrite(copy))
     verify_divisors(copy)
     return number_calls(copy)
