@@ -6,6 +6,7 @@ names the file or the graph.
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import os
@@ -34,7 +35,7 @@ def is_path(text: str) -> bool:
 
 
 def read_text(path: str | os.PathLike[str], limit_bytes: int, encoding: str = "utf-8") -> str:
-    """The text of an ordinary file.
+    """The text of an ordinary file; a mark of UTF-8 before it, which some editors write, is no part of it.
 
     Raises:
         OutsideError: it is no ordinary file (a pipe would never end), too large, not readable or not such text.
@@ -46,7 +47,10 @@ def read_text(path: str | os.PathLike[str], limit_bytes: int, encoding: str = "u
             content = file.read(limit_bytes + 1)
         if len(content) > limit_bytes:
             raise OutsideError("", f"it is larger than {limit_bytes:,} bytes, the limit")
-        return content.decode(encoding)
+        if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            hint = "saving it as UTF-8; the > of Windows PowerShell writes UTF-16."
+            raise OutsideError("", f"it is UTF-16, not {encoding.upper()} text", hint)
+        return content.removeprefix(codecs.BOM_UTF8).decode(encoding)
     except OSError as error:
         raise OutsideError("", error.strerror or str(error)) from None
     except UnicodeDecodeError as error:

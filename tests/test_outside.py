@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import time
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_kit.errors import SpecError
-from npu_kit.hw.presets import load_spec, save_spec
+from npu_kit.hw.presets import load_spec, save_spec, spec_to_json
 from npu_kit.lessons import FIRST, copy_lessons
 from npu_kit.outside import MAX_DEPTH, MAX_VALUES, OutsideError, parse_json, read_text, verify_target
 
@@ -30,6 +31,15 @@ PLAIN = st.recursive(
 def test_json_is_read_as_it_was_written(content):
     assert parse_json(json.dumps(content)) == content
     assert parse_json(json.dumps(content, ensure_ascii=False)) == content
+
+
+def test_what_editors_and_shells_of_windows_save_is_read_or_told(tmp_path):
+    path, text = tmp_path / "mine.json", spec_to_json(load_spec())
+    path.write_bytes(codecs.BOM_UTF8 + text.replace("\n", "\r\n").encode())
+    assert load_spec(path) == load_spec()
+    path.write_text(text, encoding="utf-16")
+    with pytest.raises(SpecError, match=r"it is UTF-16, not UTF-8 text. Try: saving it as UTF-8; the > of Windows"):
+        load_spec(path)
 
 
 @pytest.mark.parametrize(

@@ -185,4 +185,4 @@ def _read(path: Path) -> str:
     try:
         return read_text(path, MAX_FILE_BYTES)
     except OutsideError as error:
-        raise SpecError(f"cannot read {path}", error.why) from None
+        raise SpecError(f"cannot read {path}", error.why, error.hint) from None

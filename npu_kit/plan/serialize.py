@@ -104,7 +104,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     try:
         text = read_text(path, MAX_TEXT, "ascii")
     except OutsideError as error:
-        raise PlanError(f"cannot read {path}", error.why) from None
+        raise PlanError(f"cannot read {path}", error.why, error.hint) from None
     return plan_from_json(text)
 
 
