@@ -94,8 +94,11 @@ def _entry_of(module: Any) -> tuple[Any, Any]:
     names = [str(var.name_hint) for var, _ in functions]
     if len(functions) == 1 or "main" in names:
         return functions[0]  # main comes first
-    why = f"it has {', '.join(names)}" if names else "it has none that can be called from outside"
-    raise PartitionError("the model has no function main", why, "calling the one to run main.")
+    if not names:
+        why, hint = "it has none that can be called from outside", "giving the one to run a global_symbol."
+        raise PartitionError("the model has no function main", why, hint)
+    hint = f"tvm.IRModule({{'main': mod[{names[0]!r}]}}), with the name of the one to run."
+    raise PartitionError("the model has no function main", f"it has {', '.join(names)}", hint)
 
 
 def compile(

@@ -20,7 +20,7 @@ from tvm.script import relax as R
 import npu_kit
 from npu_kit.byoc.run import regions
 from npu_kit.byoc.run.host import build_for_host
-from npu_kit.errors import ExecutionError, InputError, SpecError, UnsupportedError
+from npu_kit.errors import ExecutionError, InputError, PartitionError, SpecError, UnsupportedError
 from npu_kit.zoo import build
 
 
@@ -397,6 +397,17 @@ def test_a_model_is_copied_as_itself_and_where_it_cannot_be_pickled_another_way_
         np.testing.assert_allclose(same.run(x), reference(x), atol=1e-5)
     with pytest.raises(UnsupportedError, match=r"cannot be pickled: .* Try: export\(path\) here and npu_kit\.load"):
         pickle.dumps(compiled)
+
+
+def test_of_two_functions_none_is_main_and_the_advice_runs_one(x):
+    forward, other = (dense(seed) for seed in (12, 13))
+    mod = tvm.IRModule({"forward": forward[0]["main"], "other": other[0]["main"]})
+    with pytest.raises(PartitionError, match=r"it has forward, other\. Try: tvm\.IRModule") as caught:
+        npu_kit.compile(mod)
+    advised = caught.value.hint.partition(", with")[0]
+    assert advised == "tvm.IRModule({'main': mod['forward']})"
+    result = npu_kit.compile(tvm.IRModule({"main": mod["forward"]})).run(x)
+    np.testing.assert_allclose(result, forward[1](x), atol=1e-5)
 
 
 def test_repr_is_short():
