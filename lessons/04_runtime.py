@@ -366,7 +366,7 @@ shapes = {f"{rows} by {columns}": (rows, columns) for rows, columns in ((32, 32)
 (graph,) = npu_kit.compile(probes.matmul_of(100, 300, 80)).graphs
 plans = {name: planner.make_plan(graph, spec, tile=shape) for name, shape in shapes.items()}
 print({name: f"{forecast.total_cycles(forecast.forecast(one)):,} cycles" for name, one in plans.items()})
-render.traffic({name: total(traffic.plan_counters(one)).nbytes for name, one in plans.items()})
+render.traffic({name: total(traffic.plan_counters(one)).nbytes for name, one in plans.items()}, with_registers=True)
 
 # %% [markdown] tags=["solution"]
 # *Answer.* All but L1 to L3: the result leaves the chip once. `a` passes once for each column of tiles: three of 32,

@@ -65,7 +65,7 @@ class Exercise:
         """
         outcome = self._judge(answer)
         if not outcome and os.environ.get("NPU_KIT_EXERCISES") == "strict":
-            raise NpuKitError(f"exercise {self.name} is {outcome!r}", "NPU_KIT_EXERCISES is strict")
+            raise NpuKitError(f"exercise {outcome!r}", "NPU_KIT_EXERCISES is strict")
         return outcome
 
     def _judge(self, answer: Any) -> Outcome:

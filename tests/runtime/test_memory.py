@@ -32,8 +32,10 @@ def test_views_share_the_tier_s_bytes() -> None:
 
 
 def test_dram_is_not_on_the_chip() -> None:
+    memory = OnChipMemory(load_spec("example"))
+    assert memory["L2"].tier.label == "CMX"
     with pytest.raises(ExecutionError, match="no tier 'L3' on the chip: it has L0, L1, L2"):
-        OnChipMemory(load_spec("example"))["L3"]
+        memory["L3"]
 
 
 def test_a_dtype_that_the_kit_has_not_is_told() -> None:

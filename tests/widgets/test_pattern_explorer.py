@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -122,3 +124,31 @@ def test_wrong_arguments_are_refused(fused):
         PatternExplorer({"m": 1}, {}, lambda *_: fused)
     with pytest.raises(TypeError, match="unknown"):
         PatternExplorer({"m": 1}, {"t": []}, lambda *_: fused, unknown=1)
+
+
+def test_changes_from_two_threads_are_handled_in_turn_and_the_newest_state_is_drawn(fused, apart):
+    """JupyterLab sends a view's first messages to the main thread and later ones to a subshell's."""
+    running, most = [], []
+
+    def run(mod, table):
+        running.append(mod)
+        most.append(len(running))
+        time.sleep(0.05 if mod == "module b" and len(table) == 3 else 0)  # the older change takes longer
+        running.pop()
+        return fused if len(table) == 3 else apart
+
+    tables = {"three": [(FUSED, ""), (CONV, ""), (RELU, "")], "two": [(CONV, ""), (RELU, "")]}
+    view = PatternExplorer({"small": "module a", "large": "module b"}, tables, run)
+    for _ in range(5):
+        threads = [
+            threading.Thread(target=view.set_trait, args=change) for change in (("model", "large"), ("table", "two"))
+        ]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.01)
+        for thread in threads:
+            thread.join()
+        assert view.partition is apart and "large, two" in view._picture.svg
+        view.model, view.table = "small", "three"
+    assert max(most) == 1
+    assert view.error is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -38,6 +39,9 @@ class View(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
         self._question = question
         self._pictures = tuple(pictures)
         self._alert = text_box()
+        # JupyterLab hands the first messages of a view to the kernel's main thread and later ones to another thread (of
+        # a subshell): two changes can be in work at once, and the older one must not draw last.
+        self._turn = threading.RLock()
         self._failed: dict[str, tuple[BaseException, str]] = {}  # by topic: what was raised, and how it is shown
         row = ipywidgets.HBox(tuple(controls))
         row.add_class("npu-controls")
@@ -59,20 +63,23 @@ class View(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
     def _guarded(self, doing: str, topic: str = "") -> Iterator[None]:
         """Show what the block raises, instead of losing it in a log, until a block of the same topic goes well.
 
+        One block of a view runs at a time: the one that runs last sees the newest state.
+
         Args:
             doing: what is about to be done: "Planning tile 16".
             topic: which part of the state it is about, for a view where one part can be wrong and another right.
         """
-        failed = {name: told for name, told in self._failed.items() if name != topic}
-        try:
-            yield
-        except (Exception, SystemExit) as error:
-            # Whatever a callable of the notebook raises has to reach the reader; a sys.exit() would end the kernel.
-            is_first = not any(view.svg for view in self._pictures)
-            failed[topic] = (error, error_markup(doing, error, is_first=is_first))
-        self._failed = failed
-        self.error = next((error for error, _ in failed.values()), None)
-        self._alert.value = "".join(markup for _, markup in failed.values())
+        with self._turn:
+            failed = {name: told for name, told in self._failed.items() if name != topic}
+            try:
+                yield
+            except (Exception, SystemExit) as error:
+                # Whatever a callable of the notebook raises has to reach the reader; a sys.exit() would end the kernel.
+                is_first = not any(view.svg for view in self._pictures)
+                failed[topic] = (error, error_markup(doing, error, is_first=is_first))
+            self._failed = failed
+            self.error = next((error for error, _ in failed.values()), None)
+            self._alert.value = "".join(markup for _, markup in failed.values())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         data = super()._repr_mimebundle_(**kwargs)
