@@ -16,7 +16,7 @@ _TINTS = ("#CFE5F3", "#FBE3B5", "#CDEBDF", "#F1D9E7", "#F7F1AE", "#E3D3C8")
 _WIDTH, _TOP, _ROW, _GAP = 760, 58, 30, 4
 _COLUMNS = (14.0, 40.0, 164.0, 248.0, 380.0)  # number, operation, variable, result, composite
 _RAIL = 368.0  # where a composite's bar stands
-_NOTE = 96.0
+_NOTE = 100.0  # "pattern 888 of 888"
 
 
 @dataclass(frozen=True)

@@ -63,3 +63,8 @@ def test_names_cannot_become_markup_and_are_cut_to_their_column() -> None:
 
 def test_a_model_without_calls_says_so() -> None:
     assert "the model has no call" in call_list([], "Calls")
+
+
+def test_the_place_in_a_table_of_hundreds_is_whole() -> None:
+    one = CallRow("main:0", 0, "nn.softmax", "y", "1x4 float32", "softmax#0", "softmax#0", "pattern 126 of 131")
+    assert "pattern 126 of 131" in texts(lines(one)[0])
