@@ -231,6 +231,50 @@ def test_a_pool_without_window_or_stride(sizes):
         verify_host(IRModule({"main": function}))
 
 
+@pytest.mark.parametrize("op", ["max_pool2d", "conv2d"])
+def test_a_negative_dilation_on_the_host_reads_beside_the_tensor(op):
+    weight = relax.const(np.ones((1, 1, 2, 2), "float32"))
+    call = {
+        "max_pool2d": lambda x: relax.op.nn.max_pool2d(x, (2, 2), dilation=(1, -1)),
+        "conv2d": lambda x: relax.op.nn.conv2d(x, weight, dilation=(1, -1)),
+    }[op]
+    with pytest.raises(UnsupportedError, match="reads memory beside the tensor for a dilation of -1"):
+        npu_kit.compile(module(call, ((1, 1, 4, 4), "float32")))
+
+
+def test_a_window_that_32_bits_do_not_count():
+    """TVM infers a size of 5 here, and the build ends the process."""
+    pool = relax.op.nn.max_pool2d
+    mod = module(lambda x: pool(x, (2**31 - 1, 1), (3, 1), (2, 0, 3, 0), (2, 1)), ((1, 1, 4, 4), "float32"))
+    with pytest.raises(UnsupportedError, match="4,294,967,294 elements that a window reaches over in 32 bits"):
+        npu_kit.compile(mod)
+
+
+@pytest.mark.parametrize(
+    ("mode", "shape", "width", "is_refused"),
+    [
+        ("reflect", (4,), (3, 3), False),
+        ("reflect", (4,), (0, 4), True),
+        ("reflect", (0,), (1, 0), True),
+        ("replicate", (2,), (5, 5), False),
+        ("replicate", (0,), (0, 1), True),
+        ("circular", (2,), (5, 5), False),
+        ("circular", (0,), (1, 1), True),
+    ],
+    ids=str,
+)
+def test_a_pad_with_elements_that_are_not_there(mode, shape, width, is_refused):
+    """TVM reads beside the tensor."""
+    mod = module(lambda x: relax.op.nn.pad(x, width, mode), (shape, "float32"))
+    if is_refused:
+        with pytest.raises(UnsupportedError, match=f"reads memory beside the tensor for . elements by {mode}"):
+            npu_kit.compile(mod)
+    else:
+        x = np.arange(np.prod(shape), dtype="float32").reshape(shape)
+        named = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode]
+        assert npu_kit.compile(mod).run(x).tolist() == np.pad(x, width, named).tolist()
+
+
 def test_a_deep_expression():
     def nested(depth):
         x = relax.Var("x", relax.TensorType((4,), "float32"))

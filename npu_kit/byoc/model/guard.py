@@ -6,7 +6,7 @@ Each rule was seen on the apache-tvm 0.27 wheel; the message says what happens t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -252,6 +252,8 @@ def _check_quantize(call: Any) -> str:
 
 
 def _check_convolution(call: Any) -> str:
+    if outside := _check_reach(call, calls.shape_of(call.args[1]) or ()):
+        return outside
     layout, out_layout = str(call.attrs.data_layout), str(call.attrs.out_layout)
     if not layout.isalpha() or out_layout not in ("", layout):
         return f"TVM cannot build {layout} to {out_layout or layout}, only plain layouts, and the same for the result"
@@ -266,8 +268,30 @@ def _check_pool(call: Any) -> str:
     layout, out_layout = str(call.attrs.layout), str(call.attrs.out_layout)
     if out_layout not in ("", layout):
         return f"TVM cannot build {layout} to {out_layout}, only the same layout for the result"
-    sizes = [int(size) for size in (*call.attrs.pool_size, *call.attrs.strides)]
-    return "TVM returns memory it never wrote for a window or stride of 0" if 0 in sizes else ""
+    lowest = min(int(size) for size in (*call.attrs.pool_size, *call.attrs.strides))
+    if lowest < 1:
+        return f"TVM returns memory it never wrote for a window or stride of {lowest}"
+    return _check_reach(call, call.attrs.pool_size)
+
+
+def _check_reach(call: Any, window: Iterable[Any]) -> str:
+    dilation = [int(step) for step in call.attrs.dilation]
+    if min(dilation) < 0:
+        return f"TVM reads memory beside the tensor for a dilation of {min(dilation)}"
+    reach = max(dilation) * max(map(int, window), default=0)
+    return f"TVM counts the {reach:,} elements that a window reaches over in 32 bits" if reach >= 1 << 31 else ""
+
+
+def _check_pad(call: Any) -> str:
+    """An element of a result that is empty is never read."""
+    mode, shape, out = str(call.attrs.pad_mode), calls.shape_of(call.args[0]), calls.shape_of(call)
+    if shape is None or out is None or 0 in out or mode == "constant":
+        return ""
+    widths = [int(width) for width in call.attrs.pad_width]
+    for size, *both in zip(shape, widths[::2], widths[1::2], strict=True):
+        if max(both) > (size - 1 if mode == "reflect" else 0 if size == 0 else max(both)):
+            return f"TVM reads memory beside the tensor for {max(both):,} elements by {mode} along an axis of {size}"
+    return ""
 
 
 def _check_mean(call: Any) -> str:
@@ -319,6 +343,7 @@ _ON_HOST: Mapping[str, Rule] = {
     **{f"relax.nn.avg_pool{axes}d": _check_avg_pool for axes in (1, 2, 3)},
     **dict.fromkeys(("relax.mean", "relax.variance", "relax.std"), _check_mean),
     **dict.fromkeys(("relax.max", "relax.min"), _check_extremum),
+    "relax.nn.pad": _check_pad,
     "relax.nn.batch_norm": _check_batch_norm,
     "relax.nn.layer_norm": _check_layer_norm,
     "relax.nn.rms_norm": _check_rms_norm,
