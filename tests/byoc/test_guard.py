@@ -275,6 +275,13 @@ def test_a_pad_with_elements_that_are_not_there(mode, shape, width, is_refused):
         assert npu_kit.compile(mod).run(x).tolist() == np.pad(x, width, named).tolist()
 
 
+def test_a_pool_over_one_axis_with_a_negative_stride():
+    """Its result has a negative size, so it cannot be written as a reshape."""
+    mod = module(lambda x: relax.op.nn.max_pool1d(x, 1, -3), ((1, 2, 12), "float32"))
+    with pytest.raises(UnsupportedError, match="its result would have a size of -3"):
+        npu_kit.compile(mod)
+
+
 def test_a_deep_expression():
     def nested(depth):
         x = relax.Var("x", relax.TensorType((4,), "float32"))

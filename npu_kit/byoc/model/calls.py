@@ -107,8 +107,8 @@ def shape_of(expr: Any) -> tuple[int, ...] | None:
 
 
 def is_reshape_target(shape: tuple[int, ...] | None) -> TypeGuard[tuple[int, ...]]:
-    """Whether a ``relax.reshape`` can be asked for ``shape``: all sizes are known, and none is 0, its "as before"."""
-    return shape is not None and 0 not in shape
+    """Whether a ``relax.reshape`` can be asked for ``shape``: sizes are known and above 0, which means "as before"."""
+    return shape is not None and min(shape, default=1) > 0
 
 
 def dtype_of(expr: Any) -> str:
