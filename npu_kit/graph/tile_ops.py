@@ -151,7 +151,8 @@ WINDOW_OPS = (
         "out[b, c, y, x] = sum over the window of x / its taps on data (and padding, with count_include_pad)",
         FLOATS,
         differs=_SUMS,
-        limits="Integers stay on the host, and so does a padding that is not smaller than the window.",
+        limits="A padding that is not smaller than the window stays on the host. Integers but int64 are refused there "
+        "too: TVM wraps their sums and returns int64.",
     ),
     OpDef(
         "adaptive_avg_pool2d",
@@ -197,7 +198,7 @@ REDUCTION_OPS = (
         "sum of x over axis / the number of its elements",
         FLOATS,
         differs=_SUMS,
-        limits="Integers stay on the host.",
+        limits="Integers of 64 bits stay on the host; others are refused there too: TVM returns int64 for them.",
     ),
     _reduction("max", "largest value over some axes", "max of x over axis", ANY, differs=NAN_AND_INFINITY),
     _reduction("min", "smallest value over some axes", "min of x over axis", ANY, differs=NAN_AND_INFINITY),
