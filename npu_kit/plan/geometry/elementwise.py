@@ -20,10 +20,15 @@ def alignment(graph: Graph, node_id: int, position: int) -> tuple[int, ...]:
     node = graph.nodes[node_id]
     shape, rank = graph.type_of(node.inputs[position]).shape, len(node.outputs[0].shape)
     if position > 0 and OPS[node.name].parameters_on_axis:
-        # One value serves every index of the axis, whether its shape is that of a scalar, (1,) or (1, 1).
-        channel = -1 if all(size == 1 for size in shape) else node.attrs["axis"]
-        return tuple(0 if axis == channel else -1 for axis in range(rank))
+        return _on_axis(shape, node.attrs["axis"], rank)
     return _from_the_right(shape, rank)
+
+
+@functools.lru_cache(maxsize=1024)
+def _on_axis(shape: tuple[int, ...], channel: int, rank: int) -> tuple[int, ...]:
+    # One value serves every index of the axis, whether its shape is that of a scalar, (1,) or (1, 1).
+    is_shared = all(size == 1 for size in shape)
+    return tuple(0 if axis == channel and not is_shared else -1 for axis in range(rank))
 
 
 @functools.lru_cache(maxsize=1024)  # the planner asks for every candidate of a step
