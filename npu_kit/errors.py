@@ -41,6 +41,12 @@ def _safe(text: str) -> str:
     return escaped if len(escaped) <= MAX_PART else f"{escaped[:half]} .. {escaped[-half:]}"
 
 
+def kind_of(value: object) -> str:
+    """What a value is, for a message: its class, and of a list, tuple or dictionary its length."""
+    name = type(value).__name__
+    return f"a {name} of {len(value)}" if isinstance(value, tuple | list | dict) else name
+
+
 def text_of(error: BaseException) -> str:
     """The message of any error; where its class cannot give it, that is said."""
     try:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from npu_kit.errors import RenderError
+from npu_kit.errors import RenderError, kind_of
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -25,15 +25,10 @@ def shows(kind: type[Any]) -> Callable[[Callable[_Arguments, _Result]], Callable
         @functools.wraps(function)
         def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
             if args and not isinstance(args[0], kind):
-                found = f"it shows one {kind.__name__}, and was given {_described(args[0])}"
+                found = f"it shows one {kind.__name__}, and was given {kind_of(args[0])}"
                 raise RenderError(f"render.{function.__name__}", found, f"{OF_COMPILED[kind.__name__]}, for example.")
             return function(*args, **kwargs)
 
         return checked
 
     return decorate
-
-
-def _described(value: Any) -> str:
-    name = type(value).__name__
-    return f"a {name} of {len(value)}" if isinstance(value, tuple | list | dict) else name

@@ -283,14 +283,15 @@ def _check_reach(call: Any, window: Iterable[Any]) -> str:
 
 
 def _check_pad(call: Any) -> str:
-    """An element of a result that is empty is never read."""
+    """Padding that is made of elements needs so many of them; where the result is empty, none is ever read."""
     mode, shape, out = str(call.attrs.pad_mode), calls.shape_of(call.args[0]), calls.shape_of(call)
     if shape is None or out is None or 0 in out or mode == "constant":
         return ""
     widths = [int(width) for width in call.attrs.pad_width]
     for size, *both in zip(shape, widths[::2], widths[1::2], strict=True):
-        if max(both) > (size - 1 if mode == "reflect" else 0 if size == 0 else max(both)):
-            return f"TVM reads memory beside the tensor for {max(both):,} elements by {mode} along an axis of {size}"
+        wanted = max(both)
+        if (mode == "reflect" and wanted >= size) or (size == 0 and wanted > 0):
+            return f"TVM reads memory beside the tensor for {wanted:,} elements by {mode} along an axis of {size}"
     return ""
 
 

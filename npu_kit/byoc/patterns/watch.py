@@ -16,7 +16,7 @@ from npu_kit.byoc.model.calls import span_label
 from npu_kit.byoc.patterns.checks import check_cycle
 from npu_kit.byoc.patterns.refusals import collect_refusals
 from npu_kit.byoc.report import Refusal
-from npu_kit.errors import PartitionError
+from npu_kit.errors import PartitionError, kind_of
 
 # The attribute of a composite that names its root call. It also keeps two equal composites apart: TVM would let them
 # share one function, and to a learner one of two equal layers would vanish.
@@ -131,17 +131,13 @@ def _parts(item: Any, index: int) -> tuple[str, Any, Any, Callable[[Any], bool] 
 def _misfit(name: Any, pattern: Any, labels: Any, check: Any, getter: Any) -> str:
     """Which part of a row is of a wrong kind, "" if none is. TVM's own words for it are the C++ signature."""
     if not isinstance(name, str):
-        return f"what stands first is {_kind(name)}, and it has to be its name, a text"
+        return f"what stands first is {kind_of(name)}, and it has to be its name, a text"
     if not isinstance(pattern, DFPattern):
-        return f"behind its name stands {_kind(pattern)}, and it has to be a pattern, as is_op makes one"
+        return f"behind its name stands {kind_of(pattern)}, and it has to be a pattern, as is_op makes one"
     named = isinstance(labels, Mapping) and all(isinstance(part, DFPattern) for part in labels.values())
     if labels is not None and not named:
-        return f"its annotations are {_kind(labels)}, and have to be a dictionary of labels and parts of the pattern"
+        return f"its annotations are {kind_of(labels)}, and have to be a dictionary of labels and parts of the pattern"
     for what, function in (("check", check), ("attribute getter", getter)):
         if function is not None and not callable(function):
-            return f"its {what} is {_kind(function)}, and has to be a function"
+            return f"its {what} is {kind_of(function)}, and has to be a function"
     return ""
-
-
-def _kind(part: Any) -> str:
-    return f"a {type(part).__name__} of {len(part)}" if isinstance(part, tuple | list | dict) else type(part).__name__

@@ -146,14 +146,14 @@ def _copy_by_content(library: Path, sha256: str) -> Path:
     by the end of a name, so the copy has that of a library.
     """
     verify_ordinary(library)
+    _verify_size(library.stat().st_size)
     copy = _copies() / f"{sha256}{_SUFFIX}"
     part, digest, nbytes = copy.with_name(f"{copy.name}.{threading.get_ident()}"), hashlib.sha256(), 0
     try:
         with library.open("rb") as source, part.open("wb") as target:
             while chunk := source.read(1 << 20):
                 nbytes += len(chunk)
-                if max(nbytes, library.stat().st_size) > MAX_LIBRARY_BYTES:
-                    raise ValueError(f"it is larger than {MAX_LIBRARY_BYTES:,} bytes, the limit")
+                _verify_size(nbytes)  # it may grow meanwhile
                 digest.update(chunk)
                 target.write(chunk)
         if digest.hexdigest() != sha256:
@@ -202,6 +202,11 @@ def _read_parameter(value: Any, where: str) -> Parameter:
     if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise OutsideError(where, f"its dtype is {dtype!r:.80}, and only dtypes of numbers that NumPy has are known")
     return Parameter(name, tuple(shape), dtype)
+
+
+def _verify_size(nbytes: int) -> None:
+    if nbytes > MAX_LIBRARY_BYTES:
+        raise ValueError(f"it is larger than {MAX_LIBRARY_BYTES:,} bytes, the limit")
 
 
 def _is_extent(size: Any) -> bool:
